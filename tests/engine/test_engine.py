@@ -22,7 +22,7 @@ from penstock.model.commands import (
     Tick,
     UpdateQueue,
 )
-from penstock.model.courier_commands import CollectParcels
+from penstock.model.courier_commands import CollectParcels, Recall
 from penstock.model.events import (
     Event,
     Expired,
@@ -40,7 +40,7 @@ def subclasses(base: type) -> set[type]:
 
 def test_every_command_has_a_decision() -> None:
     # The writer decides the parts of the first; services answer the others.
-    elsewhere = {PublishInTurn, AwaitMessage, CollectParcels}
+    elsewhere = {PublishInTurn, AwaitMessage, CollectParcels, Recall}
     assert DECIDE.keys() == subclasses(Command) - elsewhere
 
 

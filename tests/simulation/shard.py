@@ -16,6 +16,8 @@ from penstock.server.services.contract import Service
 from penstock.server.services.courier import Courier
 from penstock.server.services.departures import Departures
 from penstock.server.services.log_reads import LogReads
+from penstock.server.services.message_traces import MessageTraces
+from penstock.server.services.recalls import Recalls
 from penstock.server.shards.own_port import OwnPort
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
@@ -86,10 +88,11 @@ class Shard:
     def offer(self) -> OwnPort:
         """For the others, when it is one of several."""
         assert self._home is not None
-        departures, courier = Departures(self.loop, LogReads(self.loop)), Courier(self.loop, QueueSettings())
+        reads = LogReads(self.loop)
+        departures, courier = Departures(self.loop, reads), Courier(self.loop, QueueSettings())
         departures.connect(self.number, self._of, self._home)
         self._services = [departures, courier]
-        return OwnPort(self.loop, departures)
+        return OwnPort(self.loop, departures, Recalls(self.loop, MessageTraces(self.loop, reads)))
 
     def join(self, ports: Sequence[ClientPort]) -> None:
         """`ports`: all shards."""

@@ -16,6 +16,8 @@ from penstock.model.values import Stage
 from penstock.server.services.courier import Courier
 from penstock.server.services.departures import Departures
 from penstock.server.services.log_reads import LogReads
+from penstock.server.services.message_traces import MessageTraces
+from penstock.server.services.recalls import Recalls
 from penstock.server.shards.own_port import OwnPort
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.loop import Loop
@@ -40,7 +42,7 @@ class LiveShard:
         self.departures = Departures(self.loop, self.reads)
         self.courier = Courier(self.loop, NEW_QUEUE)
         self.departures.connect(shard, shards.shards, shards.of_name)
-        self.port = OwnPort(self.loop, self.departures)
+        self.port = OwnPort(self.loop, self.departures, Recalls(self.loop, MessageTraces(self.loop, self.reads)))
 
     def _recovered(self, log: MemoryLog) -> Engine:
         engine = Engine(shard=self._number, shards=self._shards.shards, home=self._shards.of_name)

@@ -91,3 +91,12 @@ def serves_all(node: Broker, token: str = "") -> bool:
 
 def until(condition: Callable[[], bool]) -> None:
     wait_until(condition, "what a test of nodes waits for", _WAIT_SECONDS_MAX, _PAUSE_SECONDS)
+
+
+def move_all(store: str, source: Broker, target: Broker) -> None:
+    """Have one node own everything."""
+    assert penstock("cluster", "drain", store, "{}:{}".format(*target.http), "--undo").returncode == 0
+    assert penstock("cluster", "drain", store, "{}:{}".format(*source.http)).returncode == 0
+    there = "{}:{}".format(*target.http)
+    until(lambda: all(shard.address == there and shard.is_leased for shard in tables(store).shards))
+    until(lambda: serves_all(source) and serves_all(target))

@@ -71,6 +71,9 @@ class Shard:
         facts = (self.config, self.identity, self.loop, self.metrics, self.services, self.identities)
         return Application(*facts, clients)
 
+    def port(self) -> OwnPort:
+        return OwnPort(self.loop, self.services.departures, self.services.recalls)
+
     async def close(self) -> None:
         for service in (*self.services, self.history_writes):
             await service.close()
@@ -91,7 +94,7 @@ class Worker:
             if owner_of(shard, store.workers) == number
         }
         self.requests: dict[int, LocalRequests] = {}
-        own = {number: OwnPort(shard.loop, shard.services.departures) for number, shard in self.shards.items()}
+        own = {number: shard.port() for number, shard in self.shards.items()}
         self.mesh = Mesh(number, store.workers, store.shards, UnixWires(store.folder), own, self.requests)
         for at, shard in self.shards.items():
             others = {source: port for source, port in enumerate(self.mesh.ports) if source != at}

@@ -13,10 +13,9 @@ import pytest
 
 from penstock.server.shards.shard_map import ShardMap
 from tests.support.broker import Broker
-from tests.support.command_line import penstock
 from tests.support.http_client import Connection, Response
 from tests.support.line_client import LineClient
-from tests.support.nodes import nodes_on, serves_all, tables, until
+from tests.support.nodes import move_all, nodes_on
 from tests.support.postgres import Postgres
 from tests.support.ws_client import WsClient
 
@@ -43,15 +42,6 @@ def store(postgres: Postgres) -> str:
 def nodes(store: str, tmp_path: Path) -> Iterator[list[Broker]]:
     with nodes_on(store, tmp_path, 2, "store_lease_seconds=12") as started:
         yield started
-
-
-def move_all(store: str, source: Broker, target: Broker) -> None:
-    """Have one node own everything."""
-    assert penstock("cluster", "drain", store, "{}:{}".format(*target.http), "--undo").returncode == 0
-    assert penstock("cluster", "drain", store, "{}:{}".format(*source.http)).returncode == 0
-    there = "{}:{}".format(*target.http)
-    until(lambda: all(shard.address == there and shard.is_leased for shard in tables(store).shards))
-    until(lambda: serves_all(source) and serves_all(target))
 
 
 def publish(node: Broker, queue: str, body: str = "late") -> str:

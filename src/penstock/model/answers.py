@@ -10,6 +10,7 @@ from msgspec import Struct
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 from penstock.model.events import Event
+from penstock.model.happening import Happening
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.model.tokens import Token
@@ -353,6 +354,12 @@ class Location(Packed, frozen=True):
     here: bool
     away: dict[int, int]
     is_due: bool = False
+
+
+class Recalled(Packed, frozen=True):
+    """What happened to a message, in order."""
+
+    happened: list[Happening]
 
 
 class Done(Packed, frozen=True):

@@ -1,4 +1,4 @@
-"""Commands of couriers, which take what one shard owes to another: see `commands`. No client sends them."""
+"""Commands that shards send to each other, most of them through couriers: see `commands`. No client sends them."""
 
 from __future__ import annotations
 
@@ -95,3 +95,12 @@ class CheckDeadLetterQueue(Command, frozen=True):
     """Refused if a queue of this name does not exist here."""
 
     name: str
+
+
+class Recall(Command, frozen=True, gc=False):
+    """What happened to a message after a time, for somebody who follows it and could not hear of that. A service
+    carries this out, not the engine."""
+
+    queue: int
+    sequence: int
+    since: Nanos

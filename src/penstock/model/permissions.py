@@ -195,7 +195,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     **dict.fromkeys(
         (courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit, courier_commands.Locate), None
     ),
-    courier_commands.CollectParcels: None,
+    **dict.fromkeys((courier_commands.CollectParcels, courier_commands.Recall), None),
     **dict.fromkeys((courier_commands.ClaimKey, courier_commands.ReleaseKey), None),
     courier_commands.CheckDeadLetterQueue: _nothing,
     courier_commands.LearnChannel: _nothing,

@@ -25,6 +25,7 @@ from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.shards.cluster_state import state_alone
 from penstock.server.shards.destinations import ADMINISTRATION
+from penstock.server.shards.own_port import OwnPort
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
@@ -148,6 +149,10 @@ class Shard:
         facts = (self._config, self.identity, self.loop, self.metrics, self.services, self._identities)
         return Application(*facts, clients, relay, cluster)
 
+    def port(self) -> OwnPort:
+        """This shard, for the others and for clients of all of them."""
+        return OwnPort(self.loop, self.services.departures, self.services.recalls)
+
     def connect(self, shards: ShardMap, ports: Sequence[ClientPort]) -> None:
         """Let it send to the other shards: `ports` has one for each shard, in their order."""
         number, services = self.identity.shard, self.services
@@ -260,7 +265,7 @@ class Shard:
             self.loop.commit.leave()
             self.let_go()
         finally:
-            self.loop.dismiss_watches()
+            self.loop.dismiss()
 
     async def _write_everything(self, *, takes_snapshot: bool) -> bool:
         """Write the Object History and the last snapshot. False if they, or the log, cannot be written."""

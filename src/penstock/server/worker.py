@@ -22,7 +22,6 @@ from penstock.server.shards.codec import WantTokens
 from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.mesh import Mesh, owner_of
-from penstock.server.shards.own_port import OwnPort
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shards.shared_quotas import SharedQuotas
@@ -65,7 +64,7 @@ class Worker(Broker):
         post, shards, works = self._post, self._map, Works(turns)
         own = {shard.identity.shard: shard for shard in self.shards}
         requests: dict[int, LocalRequests] = {}
-        ports = {number: OwnPort(shard.loop, shard.services.departures) for number, shard in own.items()}
+        ports = {number: shard.port() for number, shard in own.items()}
         self._mesh = Mesh(post.worker, post.workers, shards.shards, UnixWires(post.folder), ports, requests)
         self._stages = StopStages(self._mesh)
         if post.workers > 1:

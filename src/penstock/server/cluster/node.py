@@ -42,7 +42,6 @@ from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.guarded import RELAY
 from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh
-from penstock.server.shards.own_port import OwnPort
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shards.tokens import TokenFollower, TokenSource
@@ -211,7 +210,7 @@ class Node(Broker):
 
     def _serve(self, number: int, shard: Shard, recovered: Recovered) -> None:
         shard.assemble(recovered, self._turns, self._identities, self._commits)
-        self._ports[number] = port = OwnPort(shard.loop, shard.services.departures)
+        self._ports[number] = port = shard.port()
         self._served[number] = CountedPort(port, self._quotas, self._has_queue)
         application = self._applications[number] = shard.offer(self._router)
         self._requests[number] = LocalRequests(application, self._works, self._quotas)

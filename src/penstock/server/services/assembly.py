@@ -30,6 +30,7 @@ from penstock.server.services.message_traces import MessageTraces
 from penstock.server.services.name_sweep import NameSweeps
 from penstock.server.services.purge import Purges
 from penstock.server.services.push import PushChannels
+from penstock.server.services.recalls import Recalls
 from penstock.server.services.redrive import Redrives
 from penstock.server.services.requests import Requests
 from penstock.server.services.search import Searches
@@ -62,6 +63,7 @@ class Services(NamedTuple):
     purges: Purges
     searches: Searches
     waits: Waits
+    recalls: Recalls
     traces: MessageTraces
     event_streams: EventStreams
     backups: Backups
@@ -108,6 +110,7 @@ def assemble(
         purges=Purges(searches, audit),
         searches=searches,
         waits=Waits(writer, traces),
+        recalls=Recalls(writer, traces),
         traces=traces,
         event_streams=EventStreams(writer, reads, ids(), config.events),
         backups=backups(writer, reads, audit),

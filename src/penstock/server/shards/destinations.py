@@ -383,7 +383,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
             ),
             *(commands.Tick, schedule_commands.RunDue),
             *(courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit),
-            *(courier_commands.CollectParcels, courier_commands.Locate),
+            *(courier_commands.CollectParcels, courier_commands.Locate, courier_commands.Recall),
             *(courier_commands.ClaimKey, courier_commands.ReleaseKey),
         ),
         None,

@@ -56,7 +56,7 @@ from penstock.server.shards.codec import (
 )
 from penstock.server.shards.compact import compacted
 from penstock.server.shards.remote_requests import RequestPort, RespondTo, SentRequest, ServedRequest
-from penstock.server.writer.port import ClientPort, Pending, Reply
+from penstock.server.writer.port import ClientPort, Lost, Pending, Reply, Report, nobody
 
 logger = logging.getLogger(__name__)
 
@@ -185,12 +185,14 @@ class Link(asyncio.Protocol):
         """Be woken once when the queue has a ready message, or when the link is lost."""
         return self._call(lambda number: WatchQueue(number, shard, queue), lambda _: wake())
 
-    def follow(self, shard: int, place: Place, report: Callable[[Happening], None]) -> Cancelable:
-        """Have each later event of a message reported, up to its last or until the link is lost."""
+    def follow(self, shard: int, place: Place, report: Report, lost: Lost = nobody) -> Cancelable:
+        """Have each later event of a message reported, up to its last; `lost` if the link is, or the shard moves."""
 
         def happened(what: Happening | Refused) -> None:
             if isinstance(what, Happening):
                 report(what)
+            else:
+                lost()
 
         if self._stored is None or self._stored[0] != place:
             return self._call(lambda number: Follow(number, shard, *place), happened)
@@ -319,7 +321,7 @@ class Link(asyncio.Protocol):
 
     def _follow_stored(self, port: ClientPort, number: int, reply: Reply, answer: Any) -> None:
         if place := _place_in(answer):
-            self._served.waits(-number, port.follow(*place, partial(self._served.report, -number)))
+            self._served.waits(-number, self._followed(-number, port, place))
         reply(answer)
 
     def _reach(self, entry: Reach) -> None:
@@ -337,10 +339,15 @@ class Link(asyncio.Protocol):
             reply(_ELSEWHERE)
 
     def _follow(self, entry: Follow) -> None:
+        reply = self._served.begin(entry.number)
         if port := self._ports.get(entry.shard):
-            report = partial(self._served.report, entry.number)
-            self._served.begin(entry.number)
-            self._served.waits(entry.number, port.follow(entry.queue, entry.sequence, report))
+            self._served.waits(entry.number, self._followed(entry.number, port, (entry.queue, entry.sequence)))
+        else:
+            reply(_ELSEWHERE)
+
+    def _followed(self, number: int, port: ClientPort, place: Place) -> Cancelable:
+        served = self._served
+        return port.follow(*place, partial(served.report, number), partial(served.answer, number, _ELSEWHERE))
 
     def _introduce(self, entry: Introduce) -> None:
         self._clients[entry.client] = entry
@@ -426,7 +433,7 @@ class _Served:
 
     def begin(self, number: int) -> Reply:
         self._begun = number
-        return partial(self._answer, number)
+        return partial(self.answer, number)
 
     def find(self, number: int) -> Cancelable | None:
         return self._waiting.get(number)
@@ -442,7 +449,7 @@ class _Served:
         if pending is not None and (self._begun == number or number < 0):
             self._waiting[number] = pending
 
-    def _answer(self, number: int, answer: Any) -> None:
+    def answer(self, number: int, answer: Any) -> None:
         if number == self._begun:
             self._begun = 0
         self._waiting.pop(number, None)

@@ -1,4 +1,5 @@
-"""A shard of this worker, as other shards know it: what they are owed is collected by a service."""
+"""A shard of this worker, as other shards know it. What needs the log is answered by services: what others are owed,
+and what happened to messages that they follow."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Protocol
 from penstock.model.answers import Done
 from penstock.model.client import Client
 from penstock.model.commands import Command, PublishOnce, PublishTopics
-from penstock.model.courier_commands import CollectParcels, LearnChannel
+from penstock.model.courier_commands import CollectParcels, LearnChannel, Recall
 from penstock.model.values import Stage
 from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
 from penstock.server.writer.port import ClientPort, Pending, Reply
@@ -22,12 +23,17 @@ class Collecting(Protocol):
     def collect(self, command: CollectParcels, reply: Reply) -> asyncio.Task[None]: ...
 
 
+class Recalling(Protocol):
+    def recall(self, command: Recall, reply: Reply) -> None: ...
+
+
 class OwnPort:
     """What is not here is that of the writer. `submit` is for services, `submit_as` for clients."""
 
-    def __init__(self, writer: ClientPort, departures: Collecting) -> None:
+    def __init__(self, writer: ClientPort, departures: Collecting, recalls: Recalling) -> None:
         self._submit, self._submit_as = writer.submit, writer.submit_as
         self._departures = departures
+        self._recalls = recalls
         self.refusal, self.decide_collected = writer.refusal, writer.decide_collected
         self.when, self.reach, self.watch = writer.when, writer.reach, writer.watch
         self.follow, self.waiting = writer.follow, writer.waiting
@@ -35,6 +41,9 @@ class OwnPort:
     def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
         if isinstance(command, CollectParcels):
             return _Collected(self._departures.collect(command, reply))
+        if type(command) is Recall:
+            self._recalls.recall(command, reply)
+            return None
         return self._submit(command, reply, stage)
 
     def submit_as(self, client: Client, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:

@@ -9,11 +9,10 @@ from penstock.model.access import EVERYTHING
 from penstock.model.answers import Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command
-from penstock.model.happening import Happening
 from penstock.model.permissions import forbidden
 from penstock.model.values import Stage
 from penstock.server.shards.link import Link
-from penstock.server.writer.port import Pending, Reply
+from penstock.server.writer.port import Lost, Pending, Reply, Report, nobody
 
 
 class RemotePort:
@@ -47,8 +46,8 @@ class RemotePort:
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         return self.link.watch(self._shard, queue, wake)
 
-    def follow(self, queue: int, sequence: int, report: Callable[[Happening], None]) -> Cancelable:
-        return self.link.follow(self._shard, (queue, sequence), report)
+    def follow(self, queue: int, sequence: int, report: Report, lost: Lost = nobody) -> Cancelable:
+        return self.link.follow(self._shard, (queue, sequence), report, lost)
 
     def waiting(self, queue: str) -> int:  # noqa: ARG002 - It takes a question to know.
         """Not known here. 0 is safe: messages for a queue in which nobody waits are stored."""

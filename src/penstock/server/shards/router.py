@@ -10,13 +10,13 @@ from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.answers import Answer, Done, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, PublishOnce
-from penstock.model.happening import Happening
 from penstock.model.values import Stage
 from penstock.server.shards.claims import Claim, needs_claim
 from penstock.server.shards.destinations import Destination, Parts, destination
+from penstock.server.shards.followed import Followed
 from penstock.server.shards.search_away import BY_ID, BY_IDS, follow, follow_each
 from penstock.server.shards.shard_map import ShardMap
-from penstock.server.writer.port import ClientPort, Pending, Reply
+from penstock.server.writer.port import ClientPort, Lost, Pending, Reply, Report, nobody
 
 
 class Router:
@@ -92,8 +92,9 @@ class Router:
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         return self._ports[self._shards.of_name(queue)].watch(queue, wake)
 
-    def follow(self, queue: int, sequence: int, report: Callable[[Happening], None]) -> Cancelable:
-        return self._ports[self._shards.of_number(queue)].follow(queue, sequence, report)
+    def follow(self, queue: int, sequence: int, report: Report, lost: Lost = nobody) -> Cancelable:  # noqa: ARG002
+        """Nothing is lost: the message is followed wherever its shard is."""
+        return Followed(self._ports[self._shards.of_number(queue)], (queue, sequence), report)
 
     def waiting(self, queue: str) -> int:
         return self._ports[self._shards.of_name(queue)].waiting(queue)

@@ -9,6 +9,7 @@ from penstock.model.events import Event, MessageEvent, MessageRun, QueueRemoved
 from penstock.model.happening import Happening, happening, happening_in
 from penstock.model.kinds import ENDS, Kind, kinds_where
 from penstock.model.values import Nanos, Place
+from penstock.server.writer.port import Lost, Report, nobody
 
 # What readers of the Event Log see, and what changes when a message is visible. The rest is housekeeping.
 _REPORTED = kinds_where(lambda row: row.letters or "visible_at" in row.stores)
@@ -17,12 +18,13 @@ _REPORTED = kinds_where(lambda row: row.letters or "visible_at" in row.stores)
 class Follower:
     """Follows one message. `cancel` if it no longer wants to."""
 
-    __slots__ = ("_followers", "place", "report")
+    __slots__ = ("_followers", "lost", "place", "report")
 
-    def __init__(self, followers: Followers, place: Place, report: Callable[[Happening], None]) -> None:
+    def __init__(self, followers: Followers, place: Place, report: Report, lost: Lost) -> None:
         self._followers = followers
         self.place = place
-        self.report: Callable[[Happening], None] | None = report
+        self.report: Report | None = report
+        self.lost = lost
 
     def cancel(self) -> None:
         self.report = None
@@ -45,8 +47,8 @@ class Followers:
     def __init__(self) -> None:
         self.by_place: dict[Place, list[Follower]] = {}
 
-    def add(self, place: Place, report: Callable[[Happening], None]) -> Follower:
-        follower = Follower(self, place, report)
+    def add(self, place: Place, report: Report, lost: Lost = nobody) -> Follower:
+        follower = Follower(self, place, report, lost)
         self.by_place.setdefault(place, []).append(follower)
         return follower
 
@@ -68,6 +70,12 @@ class Followers:
         for place in [place for place in self.by_place if not exists(place)]:
             for follower in self.by_place.pop(place):
                 follower.durable(Happening(Kind.DELETED, time))
+
+    def dismiss_all(self) -> None:
+        """Nothing more will be reported from here."""
+        by_place, self.by_place = self.by_place, {}
+        for follower in [each for followers in by_place.values() for each in followers]:
+            follower.lost()
 
     def concerned(self, event: Event, origins: Mapping[Place, Place]) -> Iterator[Concerned]:
         """The followers of the message of an event; after its last event they are removed. `origins`: where messages

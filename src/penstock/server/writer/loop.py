@@ -19,7 +19,6 @@ from penstock.errors import DamagedExtentError, Reason
 from penstock.limits import BATCH_BYTES_MAX
 from penstock.model.answers import Done, Refused
 from penstock.model.commands import AwaitResult, Command, Fetch, Publish, PublishRun, Pull, Receive, Waiting
-from penstock.model.happening import Happening
 from penstock.model.kinds import Kind
 from penstock.model.values import Nanos, Position, Stage
 from penstock.server.measures import Samples, one
@@ -29,7 +28,7 @@ from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
 from penstock.server.writer.followers import Follower
 from penstock.server.writer.gate import Gate
-from penstock.server.writer.port import Reply
+from penstock.server.writer.port import Lost, Reply, Report, nobody
 from penstock.server.writer.recent import Recent
 from penstock.server.writer.rounds import Rounds
 from penstock.server.writer.scheduler import Deadline, Scheduler
@@ -127,9 +126,9 @@ class Loop:
         self.decide_collected()
         return self._serving.watch(queue, wake)
 
-    def follow(self, queue: int, sequence: int, report: Callable[[Happening], None]) -> Follower:
-        """Report each later event of a message, when it is durable, up to its last."""
-        return self.executor.followers.add((queue, sequence), report)
+    def follow(self, queue: int, sequence: int, report: Report, lost: Lost = nobody) -> Follower:
+        """Report each later event of a message, when it is durable, up to its last; `lost` if the shard moves."""
+        return self.executor.followers.add((queue, sequence), report, lost)
 
     def waiting(self, queue: str) -> int:
         return self.waiters.waiting(queue)
@@ -205,9 +204,11 @@ class Loop:
         refusal = Refused(Reason.UNAVAILABLE, "the broker is stopping")
         give([(reply, refusal) for reply in self._serving.fetches.take()])
 
-    def dismiss_watches(self) -> None:
-        """Wake everyone who watches a queue: it is served elsewhere from now on, and they look there."""
+    def dismiss(self) -> None:
+        """Wake everyone who watches a queue, and end following messages: they are served elsewhere from now on, and
+        whoever is interested looks there."""
         self.waiters.workers.dismiss_watches()
+        self.executor.followers.dismiss_all()
 
     def fail(self, error: BaseException) -> None:
         """The log cannot be written: refuse all waiting and new commands until there is a new log."""

@@ -23,6 +23,12 @@ from penstock.server.writer.recent import Recent
 from penstock.storage.port import Log
 
 Reply = Callable[[Any], None]  # Called with the answer.
+Report = Callable[[Happening], None]
+Lost = Callable[[], None]
+
+
+def nobody() -> None:
+    """For a caller that does not ask."""
 
 
 class Pending(Cancelable, Protocol):
@@ -61,8 +67,9 @@ class ClientPort(Protocol):
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         """Call once when the queue has a ready message; now, if it has one. The queue need not exist yet."""
 
-    def follow(self, queue: int, sequence: int, report: Callable[[Happening], None]) -> Cancelable:
-        """Report each later event of a message, when it is durable, up to its last."""
+    def follow(self, queue: int, sequence: int, report: Report, lost: Lost = nobody) -> Cancelable:
+        """Report each later event of a message, when it is durable, up to its last. `lost`: called if nothing more
+        can be reported from here, though the message may go on."""
 
     def waiting(self, queue: str) -> int:
         """How many clients wait for a message of this queue."""

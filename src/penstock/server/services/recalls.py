@@ -1,0 +1,93 @@
+"""What happened to messages while those who follow them could not hear of it: their shard moved, or its process died.
+
+Of most messages nothing happened, and the queue shows that. For the others the log is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from penstock.dialects.native.message_document import Traced
+from penstock.errors import Fault, PenstockError, Reason, RequestError
+from penstock.limits import RECALL_TRACES_MAX
+from penstock.model.answers import Recalled, Refused
+from penstock.model.courier_commands import Recall
+from penstock.model.happening import Happening
+from penstock.model.kinds import Kind
+from penstock.model.lifecycle import DELAYED, READY
+from penstock.model.values import Nanos
+from penstock.server.services.contract import Service, durable, unrefused
+from penstock.server.services.message_traces import MessageTraces
+from penstock.server.writer.port import Reply, ServicePort
+
+_KINDS = {int(kind): kind for kind in Kind}
+_FORGOTTEN = (Reason.NO_MESSAGE, Fault.MESSAGE_REMOVED)
+
+
+class Recalls(Service):
+    def __init__(self, writer: ServicePort, traces: MessageTraces) -> None:
+        super().__init__(writer)
+        self._traces = traces
+        self._tracing = asyncio.Semaphore(RECALL_TRACES_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def recall(self, command: Recall, reply: Reply) -> None:
+        if self._is_untouched(command):
+            reply(Recalled([]))
+            return
+        task = asyncio.create_task(self._answer(command, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await super().stop()
+
+    def _is_untouched(self, command: Recall) -> bool:
+        """Is it certain that nobody ever got the message?"""
+        found = self.writer.engine.find(command.queue, command.sequence)
+        if found is None:
+            return False
+        queue, _, row = found
+        return row.state in (READY, DELAYED) and not row.receives and queue.settings.keep != "all"
+
+    async def _answer(self, command: Recall, reply: Reply) -> None:
+        try:
+            reply(Recalled(await self._happened(command)))
+        except asyncio.CancelledError:
+            reply(Refused(Reason.UNAVAILABLE, "the shard is handed over"))
+            raise
+        except (PenstockError, OSError) as error:
+            reply(Refused(Reason.UNAVAILABLE, str(error)))
+
+    async def _happened(self, command: Recall) -> list[Happening]:
+        """What is decided already may not be reported to somebody who follows the message only now."""
+        unrefused(await durable(self.writer))
+        place, since = (command.queue, command.sequence), command.since
+        try:
+            async with self._tracing:
+                return await self._traces.look_up(place, lambda traced: list(_after(traced, since)))
+        except RequestError as error:
+            if error.error not in _FORGOTTEN:
+                raise
+            return [Happening(Kind.DELETED, self.writer.now())]  # It ended before all that the log keeps.
+
+
+def _after(traced: Traced, since: Nanos) -> Iterator[Happening]:
+    """What happened at the place, and where the message was moved to. Copies in channels are messages of others."""
+    places = {traced.place}
+    for event in traced.events:
+        created = event.created or 0
+        if event.following or event.time <= max(since, created):
+            continue
+        if event.sequence is None:
+            is_it = event.queue in {queue for queue, _ in places}
+        else:
+            is_it = (event.queue, event.sequence) in places
+        if is_it and event.kind == Kind.MOVED:
+            places.add((event.to_queue or 0, event.to_sequence or 0))
+        if is_it:
+            kind = Kind.DELETED if event.sequence is None else _KINDS[event.kind]
+            yield Happening(kind, event.time, created, event.consumer, event.result or b"")
