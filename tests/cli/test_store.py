@@ -22,9 +22,9 @@ def test_a_store_is_made_once_and_shown(postgres: Postgres, start_broker: StartB
         1,
         "penstock: the database has no store; run: penstock store init URL\n",
     )
-    assert penstock("store", "init", url).stdout.startswith("The store is ready (version 4).")
+    assert penstock("store", "init", url).stdout.startswith("The store is ready (version 5).")
     assert "initialised already; nothing was changed" in penstock("store", "init", url).stderr
-    assert penstock("store", "upgrade", url).stdout == "The store had version 4; now it has version 4.\n"
+    assert penstock("store", "upgrade", url).stdout == "The store had version 5; now it has version 5.\n"
     broker = start_broker(flags=("--store", url))
     broker.create_queue("work")
     shown = penstock("store", "status", url).stdout

@@ -23,7 +23,8 @@ Name = Annotated[str, typer.Argument(metavar="NODE", help="A name or an address 
 
 @app.command()
 def status(url: Url, as_json: AsJson = False, watch: output.Watch = None) -> None:
-    """Show all brokers on the store, who has which shard, and how large its log is."""
+    """Show all brokers on the store, who has which shard, how large its log is, and how long the oldest message waits
+    that another shard owes to it."""
     from penstock.storage.postgres.status import sizes
 
     with _tables(url) as tables, connected(url) as connection:
@@ -104,13 +105,10 @@ def _show(found: Nodes, sizes: dict[int, int], as_json: bool) -> None:
     output.table(_NODE, nodes)
     print()
     output.table(_SHARD, _shard_rows(found, sizes))
-    if len(found.shards) > 1:
-        output.say(_LAG)
 
 
 _NODE = ("node", "address", "state", "shards", "seen")
-_SHARD = ("node", "shard", "epoch", "batches", "MiB", "moved to")
-_LAG = "How far shards lag behind each other is in the metrics of the brokers: penstock_courier_lag_seconds."
+_SHARD = ("node", "shard", "epoch", "batches", "MiB", "lag", "moved to")
 
 
 def _node_row(node: Node, found: Nodes) -> tuple[Any, ...]:
@@ -128,8 +126,12 @@ def _shard_rows(found: Nodes, sizes: dict[int, int]) -> Iterator[tuple[Any, ...]
         owner, size = _owner(shard), round(sizes[shard.shard] / (1 << 20), 1)
         moved = "here" if shard.pinned == owner else shard.pinned
         named = "" if owner == before else owner or "nobody"
-        yield named, shard.shard, shard.epoch, shard.last_batch, size, moved
+        yield named, shard.shard, shard.epoch, shard.last_batch, size, _lag(shard), moved
         before = owner
+
+
+def _lag(shard: Owned) -> str:
+    return "" if shard.lag_seconds is None or not shard.is_leased else f"{shard.lag_seconds:.1f} s"
 
 
 def _owner(shard: Owned) -> str:

@@ -159,6 +159,8 @@ class Shard:
         services.departures.connect(number, shards.shards, shards.of_name)
         services.courier.connect({each: port for each, port in enumerate(ports) if each != number})
         services.staged_batches.spread(shards.of_name, ports)
+        if self.store:
+            self.store.lag_seconds = services.courier.lag_seconds
 
     def start(self) -> None:
         self._start_services()

@@ -13,7 +13,7 @@ def node(name: str, unseen_seconds: float = 1.0, *, is_draining: bool = False, l
 
 
 def shard(number: int, owner: str | None, *, is_leased: bool = True) -> Owned:
-    return Owned(number, owner, owner and f"{owner}:1", is_leased, None, 3, 7)
+    return Owned(number, owner, owner and f"{owner}:1", is_leased, None, 3, 7, None)
 
 
 def test_each_member_has_the_state_that_the_tables_show() -> None:

@@ -13,7 +13,7 @@ def node(name: str, unseen_seconds: float = 1.0, *, is_draining: bool = False) -
 
 
 def shard(owner: str | None, *, is_leased: bool = True, pinned: str | None = None) -> Owned:
-    return Owned(0, owner, None, is_leased, pinned, 1, 1)
+    return Owned(0, owner, None, is_leased, pinned, 1, 1, None)
 
 
 def place(owned: Owned, *nodes: Node) -> str | None:
@@ -46,7 +46,7 @@ def test_a_pinned_shard_goes_where_it_is_pinned_if_that_broker_takes_part() -> N
 
 
 def owned(number: int, owner: str | None, *, is_leased: bool = True) -> Owned:
-    return Owned(number, owner, None, is_leased, None, 1, 1)
+    return Owned(number, owner, None, is_leased, None, 1, 1, None)
 
 
 def test_a_node_acquires_what_is_free_and_its_own_awaits_its_part_and_hands_over_the_rest() -> None:

@@ -92,6 +92,19 @@ def test_leases_that_cannot_be_renewed_are_lost_before_they_end_in_the_store(own
     assert [str(each.wait()) for each in losses] == ["the lease could not be renewed for 4 s"] * 2
 
 
+def test_the_store_learns_how_far_a_shard_lags_behind_others(
+    postgres: Postgres, own: Callable[[], Shard], leases: Leases
+) -> None:
+    shard, statement = own(), "SELECT lag_seconds FROM penstock.shard WHERE id = {}"
+    leases.hold(shard, lease.now() + 3600, lambda _: None, lambda: 7.5)
+    wait_for_renewals(postgres, shard)
+    assert run(postgres, statement.format(shard.number)) == [(7.5,)]
+    leases.let_go(shard.number)
+    with closing(Connection(postgres.url())) as connection:
+        Shard(connection, shard.number).acquire("owner", "here")
+    assert run(postgres, statement.format(shard.number)) == [(None,)], "a new owner does not know yet"
+
+
 def test_one_statement_renews_all_leases_until_they_are_let_go(
     postgres: Postgres, own: Callable[[], Shard], leases: Leases
 ) -> None:

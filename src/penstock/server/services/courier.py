@@ -83,6 +83,10 @@ class Courier(Service):
         now = self.writer.now()
         return {shard: source.lag_seconds(now) for shard, source in sorted(self._sources.items())}
 
+    def lag_seconds(self) -> float | None:
+        """The longest of these; None with one shard."""
+        return max(self.lags().values(), default=None)
+
     def dead_letters(self) -> set[str]:
         """The queues here that queues of other shards name as their dead-letter queue."""
         return {name for source in self._sources.values() for name in source.dead_letters}

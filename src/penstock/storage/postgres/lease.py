@@ -1,5 +1,5 @@
 """Keeps the leases of all shards that a process owns: one thread renews them with one statement, and another one ends
-what could not be renewed for too long.
+what could not be renewed for too long. With its lease, the store learns how far a shard lags behind others.
 
 A lease is for liveness: it decides when another broker may try. What is safe does not depend on any clock.
 """
@@ -22,11 +22,13 @@ _SERVE = 2 / 3  # Of the lease: how long to serve after the last good renewal.
 assert _RENEW < _SERVE < 1
 
 _RENEW_ALL = """
-UPDATE penstock.shard SET lease_until = clock_timestamp() + make_interval(secs => %s)
-FROM unnest(%s::int[], %s::bigint[]) AS held (number, owned) WHERE id = number AND epoch = owned RETURNING id
+UPDATE penstock.shard SET lease_until = clock_timestamp() + make_interval(secs => %s), lag_seconds = lag
+FROM unnest(%s::int[], %s::bigint[], %s::float[]) AS held (number, owned, lag)
+WHERE id = number AND epoch = owned RETURNING id
 """
 
 Lost = Callable[[BaseException], None]
+Lag = Callable[[], float | None]  # None: not known.
 
 
 def now() -> float:
@@ -37,10 +39,11 @@ def now() -> float:
 class _Held:
     """A shard that is owned."""
 
-    def __init__(self, shard: Shard, acquired_at: float, on_lost: Lost) -> None:
+    def __init__(self, shard: Shard, acquired_at: float, on_lost: Lost, lag_seconds: Lag) -> None:
         self.shard = shard
         self.renewed_at = acquired_at
         self.on_lost = on_lost
+        self.lag_seconds = lag_seconds
 
 
 class Leases:
@@ -54,11 +57,11 @@ class Leases:
         self._over = threading.Event()  # Set: no thread is needed.
         self._over.set()
 
-    def hold(self, shard: Shard, acquired_at: float, on_lost: Lost) -> None:
-        """Renew the lease of a shard until it is let go or lost. `on_lost` is called once, in a thread of this
-        object."""
+    def hold(self, shard: Shard, acquired_at: float, on_lost: Lost, lag_seconds: Lag = lambda: None) -> None:
+        """Renew the lease of a shard until it is let go or lost. `on_lost` is called once. Both are called in threads
+        of this object."""
         with self._lock:
-            self._held[shard.number] = _Held(shard, acquired_at, on_lost)
+            self._held[shard.number] = _Held(shard, acquired_at, on_lost, lag_seconds)
             if self._over.is_set():
                 self._over = threading.Event()
                 for work in (self._renew, self._watch):
@@ -90,7 +93,9 @@ class Leases:
     def _renew_all(self, connection: Connection) -> None:
         began, held = now(), list(self._held.values())
         numbers, epochs = [each.shard.number for each in held], [each.shard.epoch for each in held]
-        renewed = {number for (number,) in connection.rows(_RENEW_ALL, (self._lease_seconds, numbers, epochs))}
+        lags = [each.lag_seconds() for each in held]
+        facts = (self._lease_seconds, numbers, epochs, lags)
+        renewed = {number for (number,) in connection.rows(_RENEW_ALL, facts)}
         for each in held:
             if each.shard.number in renewed:
                 each.renewed_at = began

@@ -23,7 +23,8 @@ SELECT name, number, address, links, extract(epoch FROM clock_timestamp() - seen
 FROM penstock.node ORDER BY 1
 """
 _SHARDS = """
-SELECT id, owner, address, lease_until > clock_timestamp(), pinned, epoch, last_batch FROM penstock.shard ORDER BY 1
+SELECT id, owner, address, lease_until > clock_timestamp(), pinned, epoch, last_batch, lag_seconds
+FROM penstock.shard ORDER BY 1
 """
 
 
@@ -54,6 +55,7 @@ class Owned(NamedTuple):
     pinned: str | None  # To the node with this name.
     epoch: int
     last_batch: int
+    lag_seconds: float | None  # How long the oldest message waits that another shard owes to it.
 
 
 class Nodes(NamedTuple):

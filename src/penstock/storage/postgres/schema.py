@@ -65,7 +65,8 @@ FROM (SELECT name, row_number() OVER (ORDER BY name) - 1 AS number FROM penstock
 WHERE node.name = counted.name;
 ALTER TABLE penstock.node ALTER number SET NOT NULL
 """
-MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH)  # The n-th makes version n of the one before it.
+_FIFTH = "ALTER TABLE penstock.shard ADD lag_seconds float"
+MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)  # The n-th makes version n of the one before it.
 VERSION = len(MIGRATIONS)
 _ANEW = "to begin anew, drop the schema penstock of the database"
 

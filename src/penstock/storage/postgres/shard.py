@@ -15,7 +15,7 @@ from penstock.storage.log.batch import HEADER_BYTES, Point
 from penstock.storage.postgres.connection import Connection
 
 _ACQUIRE = """
-UPDATE penstock.shard SET epoch = epoch + 1, owner = %s, address = %s,
+UPDATE penstock.shard SET epoch = epoch + 1, owner = %s, address = %s, lag_seconds = NULL,
     lease_until = clock_timestamp() + make_interval(secs => %s)
 WHERE id = %s AND (lease_until < clock_timestamp() OR owner = %s)
 RETURNING epoch, last_batch

@@ -11,7 +11,7 @@ from penstock.errors import DeposedError
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.postgres.connection import Connection, Dropped, display, parameters
 from penstock.storage.postgres.durability import Durability, read_durability
-from penstock.storage.postgres.lease import Leases, Lost, now
+from penstock.storage.postgres.lease import Lag, Leases, Lost, now
 from penstock.storage.postgres.log import StoredLog
 from penstock.storage.postgres.schema import identity_of
 from penstock.storage.postgres.shard import Ownership, Shard
@@ -39,6 +39,7 @@ class PostgresStore:
         self.number = shard
         self.lease_seconds = lease_seconds
         self.on_lost: Lost = lambda _: None  # Called in another thread when the lease is lost.
+        self.lag_seconds: Lag = lambda: None  # Called in another thread too: how far the shard lags behind others.
         self._open = Dropped()
         self._shard: Shard | None = None
         self._owned: Ownership | None = None
@@ -80,7 +81,7 @@ class PostgresStore:
         self._shard, self._owned = shard, owned
         if before and owned.epoch != before.epoch + 1:
             raise DeposedError(f"another broker has owned shard {self.number} in epoch {owned.epoch - 1}")
-        self._leases.hold(shard, began, self._lose)
+        self._leases.hold(shard, began, self._lose, lambda: self.lag_seconds())
         logger.info("shard_acquired", extra={"shard": self.number, "epoch": owned.epoch})
 
     def _lose(self, error: BaseException) -> None:
