@@ -14,7 +14,8 @@ from tests.support.sites import TWO_WORKERS, started
 from tests.support.transcript import Mismatch, Player, Transcript, load
 
 HERE = Path(__file__).parent
-TRANSCRIPTS = sorted(HERE.glob("*/*.toml"))
+OF_SHARDS = sorted(HERE.glob("sharded/*.toml"))
+TRANSCRIPTS = sorted({*HERE.glob("*/*.toml")} - {*OF_SHARDS})
 TIMED_TRIES = 5
 
 
@@ -78,19 +79,10 @@ SHORT = (
     "queue_messages",
     "durable_session",
 )
-# What differs with several shards, as docs/workers.md says.
-DIFFERENT = {
-    "glovebox/origin_frames": "answers about several queues may come in another order",
-    "mqs/redrive": "a message leaves for a dead-letter queue of another shard when its last lease ends",
-    "native/backup": "each shard has a backup",
-    "native/events": "events have the number of their shard, and a cursor has one part a shard",
-    "native/topics": "a publish is acknowledged before the copies for channels of other shards are there",
-}
-SHARDED = [
-    path
-    for path in TRANSCRIPTS
-    if path.stem in SHORT or (LONG and f"{path.parent.name}/{path.stem}" not in DIFFERENT)
-]
+# What differs with several shards, as docs/workers.md says, is told anew.
+ANEW = {path.stem for path in OF_SHARDS}
+STORIES = [path for path in TRANSCRIPTS if f"{path.parent.name}_{path.stem}" not in ANEW] + OF_SHARDS
+SHARDED = [path for path in STORIES if LONG or path.stem in SHORT or path in OF_SHARDS]
 
 
 @pytest.fixture(scope="module")
@@ -118,12 +110,12 @@ def test_two_workers_with_four_shards_answer_the_same(path: Path, request: pytes
     play(path, transcript, broker)
 
 
-# In the short run not those that need nodes of their own, and not those that are slow for reasons of their own.
+# In the short run not those that need nodes of their own, and not those that are slow for reasons of their own. The
+# backup of several shards in PostgreSQL is one of PostgreSQL.
 ON_NODES = [
     path
-    for path in TRANSCRIPTS
-    if f"{path.parent.name}/{path.stem}" not in DIFFERENT
-    and (LONG or (path.stem not in SLOW and load(path).settings is None))
+    for path in STORIES
+    if not path.stem.endswith("backup") and (LONG or (path.stem not in SLOW and load(path).settings is None))
 ]
 
 

@@ -14,8 +14,9 @@ A transcript is a list of steps. A step may send a request, and may expect a res
 - `on` names the connection (default `main`); a connection is opened when first named and kept to the end.
 - A step that sends and expects nothing leaves its answer unread; a later step on the same connection with
   `expect` alone reads it. That is how a long poll waits while another connection publishes.
-- `${name}` is a variable: `q` is unique to this run of the transcript, `http` is the address of the broker, `[let]`
-  defines more, and `{ capture = "name" }` in an expectation keeps what came.
+- `${name}` is a variable: `q` is unique to this run of the transcript, `elsewhere` is a
+  queue in another shard, `http` is the address of the broker, `[let]` defines more, and `{ capture = "name" }` in an
+  expectation keeps what came.
 - Content (a body, a variable) is text, or one of `{ hex = }`, `{ repeat = , times = }`, `{ lines = [] }`
   (joined by CRLF).
 - An expected value is exact text, or one of `{ matches = }` (a regular expression for the whole value),
@@ -55,15 +56,18 @@ import json
 import re
 import secrets
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
+from penstock.server.shards.shard_map import ShardMap
 from tests.support.broker import Site
 from tests.support.http_client import Connection, Headers, Response, encode_multipart, find_header
 from tests.support.line_client import LineClient
+from tests.support.sites import SHARDS
 from tests.support.ws_client import WsClient
 
 SHOWN_CHARACTERS_MAX = 300
@@ -131,6 +135,13 @@ def load(path: Path) -> Transcript:
     return msgspec.toml.decode(path.read_bytes(), type=Transcript)
 
 
+def _elsewhere(queue: str) -> str:
+    """The name of a queue that is in another shard, if there are several."""
+    shards = ShardMap(SHARDS)
+    names = (f"{queue}-{number}" for number in count())
+    return next(name for name in names if shards.of_name(name) != shards.of_name(queue))
+
+
 class Player:
     """Plays one transcript against one broker, or against several that serve the same queues."""
 
@@ -138,7 +149,8 @@ class Player:
         """`talk`: the path of a WebSocket where everything is said that would else be lines over TCP."""
         self._broker = broker
         self._talk = talk
-        self._variables = {"q": f"{story}-{secrets.token_hex(4)}", "http": "{}:{}".format(*broker.http)}
+        name = f"{story}-{secrets.token_hex(4)}"
+        self._variables = {"q": name, "elsewhere": _elsewhere(name), "http": "{}:{}".format(*broker.http)}
         self._connections: dict[str, Connection] = {}
         self._line_clients: dict[str, LineClient | WsClient] = {}
         self._unread: dict[str, list[tuple[str, float]]] = {}
