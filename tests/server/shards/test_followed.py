@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.model.commands import CreateQueue, Fetch, Finish, NewMessage, Publish, Release
+from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish, Release
+from penstock.model.courier_commands import Recall
 from penstock.model.happening import Happening
 from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings
@@ -17,7 +18,7 @@ from penstock.server.services.departures import Departures
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.services.recalls import Recalls
-from penstock.server.shards.followed import Followed
+from penstock.server.shards.followed import Followed, FollowedShard
 from penstock.server.shards.link import Link
 from penstock.server.shards.own_port import OwnPort
 from penstock.server.shards.remote_port import RemotePort
@@ -35,6 +36,7 @@ class Ends:
     def __init__(self, loop: Loop, path: Path) -> None:
         self.loop = loop
         self.port = RemotePort(OWNED, Link(0, {}))
+        self._shard = FollowedShard(self.port)
         self._path = path
         reads = LogReads(loop)
         self._own = OwnPort(loop, Departures(loop, reads), Recalls(loop, MessageTraces(loop, reads)))
@@ -64,7 +66,7 @@ class Ends:
         def report(what: Happening) -> None:
             heard.append(what.kind)
 
-        return Followed(self.port, (1, sequence), report), heard
+        return self._shard.follow((1, sequence), report), heard
 
 
 def told(story: Callable[[Ends], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
@@ -131,3 +133,30 @@ async def test_a_message_that_may_not_be_stored_is_not_followed_again_and_neithe
         await until(lambda: heard == ONCE * 2)
         assert list(ends.loop.executor.followers.by_place) == [(1, 2)]
         assert heard_of_third == []
+
+
+@told
+async def test_one_message_is_tried_for_all_while_their_shard_is_not_served(ends: Ends) -> None:
+    heard: list[list[Kind]] = []
+    async with ends.linked():
+        for sequence in range(1, 51):
+            await ends.publish()
+            heard.append((await ends.follow(sequence))[1])
+        stored: list[Any] = []
+        ends.port.reach(Stage.SYNC, stored.append)
+        await until(lambda: bool(stored))
+    tried: list[Command] = []
+    submit = ends.port.submit
+
+    def noted(command: Command, reply: Any, stage: Stage = Stage.SYNC) -> Any:
+        tried.append(command)
+        return submit(command, reply, stage)
+
+    ends.port.submit = noted  # type: ignore[method-assign]
+    await until(lambda: len(tried) >= 2)
+    assert len({command.sequence for command in tried if isinstance(command, Recall)}) == len(tried) == 2
+    async with ends.linked():
+        await until(lambda: len(ends.loop.executor.followers.by_place) == 50)
+        await ends.give_back(1)
+        await until(lambda: heard[0] == ONCE)
+        assert len(tried) <= 53

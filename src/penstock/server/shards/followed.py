@@ -1,12 +1,13 @@
-"""A message that a client of this process follows, wherever its shard is.
+"""Messages that clients of this process follow, wherever their shard is.
 
-If the shard moves, or the process that has it is lost, the message is followed again as soon as the shard is served.
-What happened meanwhile is recalled from the log, and reported first.
+If the shard moves, or the process that has it is lost, its messages are followed again as soon as it is served. What
+happened meanwhile is recalled from the log, and reported first.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from penstock.dialects.wire.conversation import Cancelable
@@ -18,27 +19,72 @@ from penstock.model.values import Nanos, Place, Stage
 from penstock.server.writer.port import ClientPort, Report
 
 
-class Followed:
-    """Until it is cancelled. What was not stored when its process was lost ends silently: nobody knows whether it is
-    there, and another message may have its place."""
+class FollowedShard:
+    """The messages of one shard. While it is not served, one of them is tried for all."""
 
-    def __init__(self, port: ClientPort, place: Place, report: Report) -> None:
+    def __init__(self, port: ClientPort) -> None:
         """`port`: of the shard, wherever that is."""
-        self._port = port
+        self.port = port
+        self._lost: dict[Followed, None] = {}  # The one that is being tried is not among them.
+        self._tried: Followed | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def follow(self, place: Place, report: Report) -> Followed:
+        return Followed(self, place, report)
+
+    def lost(self, followed: Followed) -> None:
+        self._lost[followed] = None
+        if followed is self._tried:
+            self._tried = None
+        if not self._timer and not self._tried:
+            self._timer = asyncio.get_running_loop().call_later(FOLLOW_RETRY_SECONDS, self._try)
+
+    def _try(self) -> None:
+        self._timer = None
+        if self._lost:
+            self._tried = next(iter(self._lost))
+            del self._lost[self._tried]
+            self._tried.go_on()
+
+    def served(self, followed: Followed) -> None:
+        """What one of them has missed is known, so the others can be asked for too."""
+        if followed is self._tried:
+            self._tried = None
+            lost, self._lost = self._lost, {}
+            for each in lost:
+                each.go_on()
+
+    def forget(self, followed: Followed) -> None:
+        self._lost.pop(followed, None)
+        if followed is self._tried:
+            self._tried = None
+            self._try()
+
+
+class Followed:
+    """One message, until it is cancelled. What was not stored when its process was lost ends silently: nobody knows
+    whether it is there, and another message may have its place."""
+
+    def __init__(self, shard: FollowedShard, place: Place, report: Report) -> None:
+        self._shard = shard
         self._place = place
         self._report = report
         self._since: Nanos = 0  # The time of what was reported last.
-        self._is_stored = self._is_over = False
+        self._is_stored = self._is_over = self._is_lost = False
         self._meanwhile: list[Happening] | None = None  # What is not reported yet: earlier things are being recalled.
-        self._again: asyncio.TimerHandle | None = None
-        port.when(Stage.SYNC, self._stored)
-        self._handle: Cancelable = port.follow(*place, self._happened, self._lost)
+        shard.port.when(Stage.SYNC, self._stored)
+        self._handle: Cancelable = shard.port.follow(*place, self._happened, self._lost)
 
     def cancel(self) -> None:
         self._is_over = True
         self._handle.cancel()
-        if self._again:
-            self._again.cancel()
+        self._shard.forget(self)
+
+    def go_on(self) -> None:
+        """First follow, then recall: so nothing is missed, and what comes twice is known by its time."""
+        self._is_lost, self._meanwhile = False, []
+        self._handle = self._shard.port.follow(*self._place, self._happened, self._lost)
+        self._shard.port.submit(Recall(*self._place, self._since), partial(self._recalled, self._handle))
 
     def _stored(self) -> None:
         self._is_stored = True
@@ -51,16 +97,13 @@ class Followed:
             self._report(what)
 
     def _lost(self) -> None:
-        if self._is_stored and not self._is_over and self._again is None:
-            self._again = asyncio.get_running_loop().call_later(FOLLOW_RETRY_SECONDS, self._go_on)
+        if self._is_stored and not self._is_over and not self._is_lost:
+            self._is_lost = True
+            self._shard.lost(self)
 
-    def _go_on(self) -> None:
-        """First follow, then recall: so nothing is missed, and what comes twice is known by its time."""
-        self._again, self._meanwhile = None, []
-        self._handle = self._port.follow(*self._place, self._happened, self._lost)
-        self._port.submit(Recall(*self._place, self._since), self._recalled)
-
-    def _recalled(self, answer: Any) -> None:
+    def _recalled(self, handle: Cancelable, answer: Any) -> None:
+        if self._is_over or self._is_lost or handle is not self._handle:
+            return  # If it was lost, it is recalled again.
         meanwhile, self._meanwhile = self._meanwhile or [], None
         if not isinstance(answer, Recalled):
             self._handle.cancel()
@@ -68,3 +111,4 @@ class Followed:
             return
         for what in (*answer.happened, *meanwhile):
             self._happened(what)
+        self._shard.served(self)
