@@ -14,15 +14,15 @@ SEEDS = {
     "answer-twice": 0,
     "forget-in-flight": 0,
     "ready-is-enough": 0,
-    "parts-mixed-up": 0,
+    "parts-mixed-up": 2,
     "frame-cut": 0,
     "skip-cursor": 2,
     "taken-too-early": 2,
-    "stay-in-round": 0,
+    "stay-in-round": 2,
     "one-sync-for-all": 0,
-    "no-fence": 4,
+    "no-fence": 2,
     "no-quorum": 0,
-    "unknown-is-done": 1,
+    "unknown-is-done": 0,
 }
 SEEDS_MORE = 60
 
