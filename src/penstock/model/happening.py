@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from msgspec import Struct
 
-from penstock.model.events import DeadLettered, MessageEvent, MessageRun
-from penstock.model.kinds import Kind
-from penstock.model.values import Nanos
+from penstock.model.events import DeadLettered, Event, MessageEvent, MessageRun, Moved, QueueRemoved
+from penstock.model.kinds import Kind, kinds_where
+from penstock.model.values import Nanos, Place
+
+# What readers of the Event Log see, and what changes when a message is visible. The rest is housekeeping.
+REPORTED = kinds_where(lambda row: row.letters or "visible_at" in row.stores)
 
 
 class Happening(Struct, frozen=True, gc=False, array_like=True):
@@ -26,3 +31,15 @@ def happening(event: MessageEvent) -> Happening:
 
 def happening_in(run: MessageRun, at: int) -> Happening:
     return Happening(run.kind, run.time, run.created[at], run.consumer[at])
+
+
+def happenings(events: Iterable[Event], place: Place) -> Iterator[Happening]:
+    """What happened to the message of this place, whose events these are. Copies in channels are other messages."""
+    for event in events:
+        if isinstance(event, QueueRemoved):
+            if event.queue == place[0]:
+                yield Happening(Kind.DELETED, event.time)
+        elif isinstance(event, MessageEvent) and (event.queue, event.sequence) == place and event.kind in REPORTED:
+            yield happening(event)
+            if isinstance(event, DeadLettered | Moved):
+                place = (event.to_queue, event.to_sequence)

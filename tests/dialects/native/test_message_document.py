@@ -59,7 +59,7 @@ def about(time: int, consumer: int = 0, queue: int = 1, sequence: int = 1, recei
 
 def told(*events: Event, queued: tuple[tuple[int, int], ...] = ()) -> dict[str, Any]:
     story = fold(events, queued)
-    traced = Traced((1, 1), story, None, {}, [], True, lambda number: NAMES[number], lambda number: f"q{number}")
+    traced = Traced((1, 1), story, None, {}, [], [], True, lambda number: NAMES[number], lambda number: f"q{number}")
     return traced_document(traced, MessageIds(bytes(16)), raw=False)
 
 

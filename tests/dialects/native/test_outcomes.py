@@ -31,7 +31,7 @@ FETCHED = Fetched(2000, *ABOUT, visible_at=9000)
 
 def traced(*events: Event) -> Traced:
     story = fold([logged(1, b"body"), *events])
-    return Traced((1, 1), story, None, {}, [], True, lambda _: None, lambda _: None)
+    return Traced((1, 1), story, None, {}, [], [], True, lambda _: None, lambda _: None)
 
 
 @pytest.mark.parametrize(

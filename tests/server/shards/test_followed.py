@@ -8,11 +8,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish, Release
+from penstock.model.commands import (
+    Command,
+    CreateQueue,
+    DeleteQueue,
+    Fetch,
+    Finish,
+    NewMessage,
+    Publish,
+    Redrive,
+    Release,
+    UpdateQueue,
+)
 from penstock.model.courier_commands import Recall
 from penstock.model.happening import Happening
 from penstock.model.kinds import Kind
-from penstock.model.settings import QueueSettings
+from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
 from penstock.server.services.departures import Departures
 from penstock.server.services.log_reads import LogReads
@@ -60,6 +71,17 @@ class Ends:
         await until(lambda: (1, sequence) in self.loop.executor.followers.by_place)
         return followed, heard
 
+    async def follow_stored(self) -> list[Kind]:
+        """What is heard of the first message, from when it is known here that it is stored."""
+        _, heard = await self.follow(1)
+        await self.stored()
+        return heard
+
+    async def stored(self) -> None:
+        heard: list[Any] = []
+        self.port.reach(Stage.SYNC, heard.append)
+        await until(lambda: bool(heard))
+
     def begin_to_follow(self, sequence: int) -> tuple[Followed, list[Kind]]:
         heard: list[Kind] = []
 
@@ -100,10 +122,7 @@ async def test_what_happened_while_there_was_no_link_is_reported_first(ends: End
 async def test_a_message_that_nobody_has_taken_meanwhile_is_followed_further(ends: Ends) -> None:
     await ends.publish()
     async with ends.linked():
-        _, heard = await ends.follow(1)
-        stored: list[Any] = []
-        ends.port.reach(Stage.SYNC, stored.append)
-        await until(lambda: bool(stored))
+        heard = await ends.follow_stored()
     async with ends.linked():
         await until(lambda: bool(ends.loop.executor.followers.by_place))
         await ends.give_back(1)
@@ -142,9 +161,7 @@ async def test_one_message_is_tried_for_all_while_their_shard_is_not_served(ends
         for sequence in range(1, 51):
             await ends.publish()
             heard.append((await ends.follow(sequence))[1])
-        stored: list[Any] = []
-        ends.port.reach(Stage.SYNC, stored.append)
-        await until(lambda: bool(stored))
+        await ends.stored()
     tried: list[Command] = []
     submit = ends.port.submit
 
@@ -160,3 +177,42 @@ async def test_one_message_is_tried_for_all_while_their_shard_is_not_served(ends
         await ends.give_back(1)
         await until(lambda: heard[0] == ONCE)
         assert len(tried) <= 53
+
+
+@told
+async def test_a_dead_letter_that_is_finished_in_the_end_is_reported_as_such(ends: Ends) -> None:
+    await ask(ends.loop, CreateQueue("dead", QueueSettings()))
+    await ask(ends.loop, UpdateQueue("work", QueueSettings(redrive_policy=RedrivePolicy(1, "dead"))))
+    await ends.publish()
+    async with ends.linked():
+        heard = await ends.follow_stored()
+    await ask(ends.loop, Fetch("work"))
+    async with ends.linked():
+        await until(lambda: heard == [Kind.DEAD_LETTERED])
+    await ask(ends.loop, Finish(1, 1))
+    async with ends.linked():
+        await until(lambda: heard == [Kind.DEAD_LETTERED, Kind.SUCCEEDED])
+
+
+@told
+async def test_a_message_that_was_moved_and_then_taken_is_reported_as_both(ends: Ends) -> None:
+    await ask(ends.loop, CreateQueue("later", QueueSettings()))
+    await ends.publish()
+    async with ends.linked():
+        heard = await ends.follow_stored()
+    await ask(ends.loop, Redrive("work", [1], "later"))
+    async with ends.linked():
+        await until(lambda: heard == [Kind.MOVED])
+    await ask(ends.loop, Fetch("later"))
+    async with ends.linked():
+        await until(lambda: heard == [Kind.MOVED, Kind.FETCHED])
+
+
+@told
+async def test_a_message_whose_queue_was_deleted_is_reported_as_deleted(ends: Ends) -> None:
+    await ends.publish()
+    async with ends.linked():
+        heard = await ends.follow_stored()
+    await ask(ends.loop, DeleteQueue("work"))
+    async with ends.linked():
+        await until(lambda: heard == [Kind.DELETED])

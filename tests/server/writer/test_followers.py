@@ -15,6 +15,7 @@ from penstock.model.commands import (
     Finish,
     NewMessage,
     Publish,
+    Redrive,
     Release,
 )
 from penstock.model.kinds import Kind
@@ -87,6 +88,19 @@ async def test_followers_learn_that_the_queue_is_gone(loop: Loop) -> None:
     await ask(loop, DeleteQueue("work"))
     assert told == [Kind.DELETED]
     assert not loop.executor.followers.by_place
+
+
+@live
+async def test_followers_of_a_message_that_was_moved_hear_of_the_queue_that_has_it(loop: Loop) -> None:
+    heard: list[Kind] = []
+    await ask(loop, CreateQueue("first", QueueSettings()))
+    await ask(loop, CreateQueue("second", QueueSettings()))
+    receipt = await published(loop, "first", heard.append)
+    await ask(loop, Redrive("first", [receipt.sequence], "second"))
+    await ask(loop, DeleteQueue("first"))
+    assert heard == [Kind.MOVED]
+    await ask(loop, DeleteQueue("second"))
+    assert heard == [Kind.MOVED, Kind.DELETED]
 
 
 @live

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Held
+from penstock.model.events import Event as LogEvent
 from penstock.model.events import Logged, Unchanged
 from penstock.model.kinds import State
 from penstock.model.letters import SETTLES
@@ -98,7 +99,8 @@ class Traced(NamedTuple):
     story: Story
     content: Logged | None  # The message whose content it shares, if that is not in the story.
     held: Mapping[Place, Held]  # By the places that have it.
-    events: Iterable[Event]
+    records: Sequence[LogEvent]
+    events: Iterable[Event]  # The same: one for each letter of a record.
     whole: bool
     name: TextOf
     queue: TextOf
@@ -119,7 +121,7 @@ def traced_document(traced: Traced, ids: MessageIds, *, raw: bool, access: Acces
     """Everything that is known about a message, as far as the client may read it."""
     if not access.sees_all:
         traced = _visible(traced, access)
-    place, story, _, held_by_place, events, whole, name, queue = traced
+    place, story, _, held_by_place, _, events, whole, name, queue = traced
     all_queues = access.reads(None)
     # The removal of a queue is an event of the messages that were still in it.
     left = {stay.changed for stay in story.stays.values() if stay.letter == "D"}

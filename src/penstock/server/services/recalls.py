@@ -6,14 +6,14 @@ Of most messages nothing happened, and the queue shows that. For the others the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from functools import partial
 
 from penstock.dialects.native.message_document import Traced
 from penstock.errors import Fault, PenstockError, Reason, RequestError
 from penstock.limits import RECALL_TRACES_MAX
 from penstock.model.answers import Recalled, Refused
 from penstock.model.courier_commands import Recall
-from penstock.model.happening import Happening
+from penstock.model.happening import Happening, happenings
 from penstock.model.kinds import Kind
 from penstock.model.lifecycle import DELAYED, READY
 from penstock.model.values import Nanos
@@ -21,7 +21,6 @@ from penstock.server.services.contract import Service, durable, unrefused
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.writer.port import Reply, ServicePort
 
-_KINDS = {int(kind): kind for kind in Kind}
 _FORGOTTEN = (Reason.NO_MESSAGE, Fault.MESSAGE_REMOVED)
 
 
@@ -50,8 +49,10 @@ class Recalls(Service):
         found = self.writer.engine.find(command.queue, command.sequence)
         if found is None:
             return False
-        queue, _, row = found
-        return row.state in (READY, DELAYED) and not row.receives and queue.settings.keep != "all"
+        queue, sequence, row = found
+        has_moved = (queue.number, sequence) != (command.queue, command.sequence)  # Then its count may begin anew.
+        is_shared = queue.settings.keep == "all"
+        return row.state in (READY, DELAYED) and not (row.receives or has_moved or is_shared)
 
     async def _answer(self, command: Recall, reply: Reply) -> None:
         try:
@@ -68,26 +69,12 @@ class Recalls(Service):
         place, since = (command.queue, command.sequence), command.since
         try:
             async with self._tracing:
-                return await self._traces.look_up(place, lambda traced: list(_after(traced, since)))
+                return await self._traces.look_up(place, partial(_after, since=since))
         except RequestError as error:
             if error.error not in _FORGOTTEN:
                 raise
             return [Happening(Kind.DELETED, self.writer.now())]  # It ended before all that the log keeps.
 
 
-def _after(traced: Traced, since: Nanos) -> Iterator[Happening]:
-    """What happened at the place, and where the message was moved to. Copies in channels are messages of others."""
-    places = {traced.place}
-    for event in traced.events:
-        created = event.created or 0
-        if event.following or event.time <= max(since, created):
-            continue
-        if event.sequence is None:
-            is_it = event.queue in {queue for queue, _ in places}
-        else:
-            is_it = (event.queue, event.sequence) in places
-        if is_it and event.kind == Kind.MOVED:
-            places.add((event.to_queue or 0, event.to_sequence or 0))
-        if is_it:
-            kind = Kind.DELETED if event.sequence is None else _KINDS[event.kind]
-            yield Happening(kind, event.time, created, event.consumer, event.result or b"")
+def _after(traced: Traced, since: Nanos) -> list[Happening]:
+    return [each for each in happenings(traced.records, traced.place) if each.time > since]

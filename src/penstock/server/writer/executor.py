@@ -80,7 +80,7 @@ class Executor:
                 observers[kind](event, engine)
             if followers.by_place:
                 # The event is part of the batch that collects, or will be right away.
-                commit.held_for_sync += followers.concerned(event, engine.origins)
+                commit.held_for_sync += followers.concerned(event, engine.moved, engine.origins)
             if recent.is_wanted and kind in NOTED:
                 recent.note(event)
             if tally and kind in TALLIED:

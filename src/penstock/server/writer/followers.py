@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from penstock.model.answers import Refused
 from penstock.model.events import Event, MessageEvent, MessageRun, QueueRemoved
-from penstock.model.happening import Happening, happening, happening_in
-from penstock.model.kinds import ENDS, Kind, kinds_where
+from penstock.model.happening import REPORTED, Happening, happening, happening_in
+from penstock.model.kinds import ENDS, Kind
 from penstock.model.values import Nanos, Place
 from penstock.server.writer.port import Lost, Report, nobody
-
-# What readers of the Event Log see, and what changes when a message is visible. The rest is housekeeping.
-_REPORTED = kinds_where(lambda row: row.letters or "visible_at" in row.stores)
 
 
 class Follower:
@@ -40,6 +37,7 @@ class Follower:
             self.report(happening)
 
 
+Places = Mapping[Place, Place]
 Concerned = tuple[Callable[[Happening | Refused], None], Happening]  # What to call, and with what.
 
 
@@ -77,13 +75,13 @@ class Followers:
         for follower in [each for followers in by_place.values() for each in followers]:
             follower.lost()
 
-    def concerned(self, event: Event, origins: Mapping[Place, Place]) -> Iterator[Concerned]:
-        """The followers of the message of an event; after its last event they are removed. `origins`: where messages
-        that have moved came from."""
+    def concerned(self, event: Event, moved: Places, origins: Places) -> Iterator[Concerned]:
+        """The followers of the message of an event; after its last event they are removed. `moved`: where messages
+        are now, `origins`: where they came from, as they are before the event."""
         if isinstance(event, QueueRemoved):
-            for place in [place for place in self.by_place if place[0] == event.queue]:
+            for place in [place for place in self.by_place if moved.get(place, place)[0] == event.queue]:
                 yield from self._at(place, Happening(Kind.DELETED, event.time))
-        elif event.kind not in _REPORTED:
+        elif event.kind not in REPORTED:
             return
         elif isinstance(event, MessageEvent):
             place = (event.queue, event.sequence)
