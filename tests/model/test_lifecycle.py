@@ -37,7 +37,7 @@ STORED["reason"] = b"broken"
 STORED |= {"complete": True, "fetched": False, "leased": False, "shard": 3, "target": b"far", "origin": b"near"}
 UNTIL = {Kind.FETCHED: NOW + 50, Kind.DELIVERED: NOW + 50, Kind.EXTENDED: NOW + 60}
 MESSAGE_KINDS = [kind for kind in Kind if kind >= Kind.LOGGED and kind.row.about == "message"]
-WITHOUT_A_LETTER = {Kind.EXTENDED, Kind.RESCHEDULED, Kind.CAME_FROM}
+WITHOUT_A_LETTER = {Kind.EXTENDED, Kind.RESCHEDULED, Kind.CAME_FROM, Kind.COPIED_FROM}
 BY_RECEIVERS_TOO = {Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXTENDED}
 ONLY_FOR_RECEIVERS = {
     *((State.KEPT, kind) for kind in BY_RECEIVERS_TOO),

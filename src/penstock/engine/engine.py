@@ -173,6 +173,7 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     events.SentAsDead: couriers.sent,
     events.Arrived: couriers.arrived,
     events.CameFrom: couriers.came_from,
+    events.CopiedFrom: couriers.copied_from,
     shard_events.Routed: couriers.routed,
     shard_events.Taken: couriers.taken,
     shard_events.Collected: couriers.collected,

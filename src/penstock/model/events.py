@@ -329,6 +329,14 @@ class CameFrom(MessageEvent, frozen=True, gc=False):
     reason: bytes = b""  # Why it is a dead letter.
 
 
+class CopiedFrom(MessageEvent, frozen=True, gc=False):
+    """A message that has arrived is a copy; its original is in another shard."""
+
+    kind: ClassVar[Kind] = Kind.COPIED_FROM
+    to_queue: int
+    to_sequence: int
+
+
 class Completed(MessageEvent, frozen=True, gc=False):
     """Confirmed by as many consumers as the queue asks for (X)."""
 

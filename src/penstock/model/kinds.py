@@ -172,6 +172,7 @@ class Kind(IntEnum):
     )
     ARRIVED = Row(51, "Q", (*_LOGGED, "created"), {_GONE: _WAITING}, begins=True, wakes=True)
     CAME_FROM = Row(52, "", (*_TARGET, "origin", *_REASON), _stays(_WAITING))
+    COPIED_FROM = Row(54, "", _TARGET, _stays(_WAITING))
 
 
 def kinds_where(is_meant: Callable[[Row], object]) -> frozenset[Kind]:

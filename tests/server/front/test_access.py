@@ -14,6 +14,7 @@ from tests.support.http_client import Response
 from tests.support.sharded import Store, a_store
 
 QUEUES = {f"open-{shard}": shard for shard in range(4)} | {f"secret-{shard}": shard for shard in range(4)}
+COPIES = {"open-early": 0, "secret-late": 3}
 ADMIN = {"Authorization": "Bearer admin"}
 LISTS = [
     *("/v1/queues", "/queues", "/v1/channels", "/v1/stats", "/metrics", "/v1/search", "/v1/schedule", "/v1/events"),
@@ -53,7 +54,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
         "auth": AuthConfig(tokens=("admin",)),
         "quota": QuotaConfig(identity=QuotaLimits(received_per_second=1000)),
     }
-    with a_store(tmp_path_factory.mktemp("store") / "four", 4, 2, QUEUES, **settings) as store:
+    with a_store(tmp_path_factory.mktemp("store") / "four", 4, 2, QUEUES | COPIES, **settings) as store:
         for name in QUEUES:
             assert store.request("PUT", f"/v1/queues/{name}", b"{}", headers=ADMIN).status == 201
             target, body = f"/v1/queues/{name}/messages", b'{"message": "a text"}'
@@ -64,6 +65,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
             for delay in (0, 1000):
                 body = json.dumps({"message": name, "delay": delay}).encode()
                 assert store.request("POST", target, body, headers=ADMIN).status == 201
+        for name in COPIES:
+            assert store.request("PUT", f"/v1/queues/{name}", b"{}", headers=ADMIN).status == 201
         yield Reader(store)
 
 
@@ -121,3 +124,41 @@ def test_what_is_forwarded_counts_for_the_quotas_of_the_client(reader: Reader) -
         taken = reader.ask("GET", f"/v1/queues/{name}/messages?max=100")
         answers = [taken, reader.ask("GET", f"/v1/queues/{name}/messages?max=100")]
         assert [answer.status for answer in answers] in ([200, 429], [429, 429]), name
+
+
+def published(reader: Reader) -> str:
+    """A message for two queues of different shards, of which the reader sees the first."""
+    body = json.dumps({"topics": ["open-early.a", "secret-late.b"], "message": "a text"}).encode()
+    found: str = reader.store.request("POST", "/v1/publish", body, headers=ADMIN).json()["id"]
+    return found
+
+
+def take(reader: Reader, queue: str) -> str:
+    target = f"/v1/queues/{queue}/messages?wait=20&consumer=all"
+    (message,) = reader.store.request("GET", target, headers=ADMIN).json()
+    found: str = message["id"]
+    return found
+
+
+def finish(reader: Reader, identifier: str) -> None:
+    body = json.dumps({"id": identifier, "consumer": "all"}).encode()
+    assert reader.store.request("POST", "/v1/confirm", body, headers=ADMIN).status == 200
+
+
+def test_a_document_shows_only_the_copies_that_its_reader_may_see(reader: Reader) -> None:
+    message = published(reader)
+    taken = [take(reader, queue) for queue in ("open-early", "secret-late")]
+    whole = reader.store.request("GET", f"/v1/messages/{message}", headers=ADMIN).json()
+    shown = reader.ask("GET", f"/v1/messages/{message}").json()
+    for each in taken:
+        finish(reader, each)
+    assert {place["queue"] for place in whole["places"]} == {"open-early", "secret-late"}
+    assert {each["queue"] for name in ("places", "consumed", "events") for each in shown[name]} == {"open-early"}
+
+
+def test_a_reader_waits_also_for_copies_that_it_may_not_see(reader: Reader) -> None:
+    message = published(reader)
+    for queue, outcomes in (("open-early", []), ("secret-late", ["success"])):
+        finish(reader, take(reader, queue))
+        answer = reader.ask("POST", "/v1/wait", {"ids": [message], "wait": 20 * len(outcomes)}).json()
+        assert [each["outcome"] for each in answer["messages"]] == outcomes

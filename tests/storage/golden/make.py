@@ -29,6 +29,7 @@ from penstock.model.events import (
     CameFrom,
     Carried,
     Completed,
+    CopiedFrom,
     Damaged,
     DeadLettered,
     Declined,
@@ -489,6 +490,15 @@ SHARDS_COMMITS: list[list[Event]] = [
     [Sent(at(8), 2, 3, at(1), 0, 0, 1, b"back"), Taken(at(9), 3, 2)],
 ]
 
+COPIES_COMMITS: list[list[Event]] = [
+    [QueueCreated(at(0), 1, "fruit", QueueSettings()), NameDefined(at(0), 1, "fruit.sweet")],
+    [
+        Arrived(at(6), 1, 1, at(6), *ARRIVED, b"a copy", at(1)),
+        CopiedFrom(at(6), 1, 1, at(1), 0, 0, 6, 11),
+        Collected(at(6), 1, 17, 0),
+    ],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -503,6 +513,7 @@ GOLDEN = {
     "format-1-tokens": TOKENS_COMMITS,
     "format-1-shards": SHARDS_COMMITS,
     "format-1-reasons": REASONS_COMMITS,
+    "format-1-copies": COPIES_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 

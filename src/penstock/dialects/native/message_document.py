@@ -99,7 +99,7 @@ class Traced(NamedTuple):
     story: Story
     content: Logged | None  # The message whose content it shares, if that is not in the story.
     held: Mapping[Place, Held]  # By the places that have it.
-    records: Sequence[LogEvent]
+    records: Sequence[tuple[int, LogEvent]]  # With their offsets.
     events: Iterable[Event]  # The same: one for each letter of a record.
     whole: bool
     name: TextOf

@@ -14,6 +14,8 @@ from msgspec import Struct
 from penstock.dialects.native.event_text import WORDS, Event, TextOf
 from penstock.dialects.native.message_document import Traced, time_text
 from penstock.dialects.wire.json_bodies import text_or_base64
+from penstock.model.events import CameFrom, CopiedFrom, Logged, MessageEvent, Unchanged
+from penstock.model.events import Event as LogEvent
 from penstock.model.happening import Happening
 from penstock.model.kinds import ENDS, Kind
 from penstock.model.letters import DELIVERS
@@ -21,6 +23,10 @@ from penstock.model.story import Stay, Story
 from penstock.model.values import Nanos, Place
 
 Until = Literal["taken", "done"]
+# What one of several shards is asked about. The home of a message, which is in its id, says whether it was moved to
+# another shard, and whether others may have copies. They are asked about a message that was moved there, about copies
+# that they have, or about both.
+Part = Literal["all", "home", "moved", "copies", "any"]
 
 _OUTCOMES = {
     "X": "success",
@@ -33,6 +39,7 @@ _OUTCOMES = {
     "D": "deleted",
     "U": "unchanged",
 }
+COPIED = "copied"  # Only shards say it to each other.
 _DEPARTURES = frozenset((Kind.SENT, Kind.SENT_AS_DEAD))
 _PASSAGES = _DEPARTURES | {Kind.ARRIVED}
 _OF_NOBODY = frozenset("ZDU")  # No consumer did it.
@@ -47,12 +54,14 @@ class Outcome(Struct, frozen=True):
     consumer: int
     outcome: str | None = None
     result: bytes = b""
+    is_copied: bool = False  # Other shards may have copies, which are not done yet.
 
     def document(self, message_id: str, name: TextOf) -> dict[str, Any]:
         consumer = None if self.letter in _OF_NOBODY else name(self.consumer)
         facts = {"state": self.letter, "event": WORDS[self.letter], "outcome": self.outcome}
         document = {"id": message_id, **facts, "time": time_text(self.time), "consumer": consumer}
-        return document | (text_or_base64("result", self.result) if self.result else {})
+        document |= text_or_base64("result", self.result) if self.result else {}
+        return document | ({COPIED: True} if self.is_copied else {})
 
 
 def outcome_of(what: Happening, until: Until) -> Outcome | None:
@@ -75,9 +84,32 @@ class Progress(NamedTuple):
     places: Iterable[Place]
     look_again_at: Nanos | None = None
     is_away: bool = False  # It was moved to another shard, which knows the rest.
+    promised: int = 0  # Other shards may have copies, made from before this offset of the log; 0: they have none.
+    is_copy: bool = False  # Here are only copies of it.
 
 
 def progress_of(traced: Traced, until: Until, now: Nanos) -> Progress:
+    progress, content = _progress_here(traced, until, now), traced.story.content
+    if content is None or not content.topics:
+        return progress
+    events = [event for _, event in traced.records]
+    if any(isinstance(event, CopiedFrom) and _is_at(event, traced.place) for event in events):
+        return progress  # It is a copy itself.
+    logged = [offset for offset, event in traced.records if _is_at(event, traced.place)]
+    is_here = any(held.id == traced.place for held in traced.held.values())
+    has_come = is_here or any(_is_from(event, traced.place) for event in events)
+    return progress._replace(promised=min(logged, default=0) + 1, is_copy=not logged and not has_come)
+
+
+def _is_at(event: LogEvent, place: Place) -> bool:
+    return isinstance(event, Logged | Unchanged | MessageEvent) and (event.queue, event.sequence) == place
+
+
+def _is_from(event: LogEvent, place: Place) -> bool:
+    return isinstance(event, CameFrom) and (event.to_queue, event.to_sequence) == place
+
+
+def _progress_here(traced: Traced, until: Until, now: Nanos) -> Progress:
     story = traced.story
     places = list(story.stays)
     if not story.places:

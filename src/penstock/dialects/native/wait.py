@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
 from penstock.dialects.native.event_text import TextOf
-from penstock.dialects.native.outcomes import Outcome, Until
+from penstock.dialects.native.outcomes import Outcome, Part, Until
 from penstock.dialects.native.parameters import Given
 from penstock.dialects.wire import http
 from penstock.errors import ErrorCode, Fault, PenstockError, ProtocolError, Reason, RequestError
@@ -33,11 +33,11 @@ class Waits(Protocol):
         seconds: float,
         reply: Callable[[_Reached], None],
         *,
-        is_elsewhere: bool = False,
+        part: Part = "all",
     ) -> http.Pending:
         """Call `reply` once: when some of the messages have come so far, or the time is over. A message that was
-        moved to another shard is `away`. `is_elsewhere`: they may be, and may come, so nothing is said until they
-        have come so far here. Raises `RequestError`."""
+        moved to another shard is `away`. Of one that may come here nothing is said until it has come so far. Raises
+        `RequestError`."""
 
 
 class Wait(Struct, forbid_unknown_fields=True):
@@ -46,8 +46,9 @@ class Wait(Struct, forbid_unknown_fields=True):
     wait: _Seconds = 0
 
 
-ELSEWHERE = b"penstock-elsewhere"
-"""A header of waits for messages that were moved, which are sent to all shards."""
+PART = b"penstock-part"
+"""A header of waits that are sent to several shards: which part each is asked about."""
+_PARTS = {part.encode(): part for part in get_args(Part)}
 
 
 def away() -> RequestError:
@@ -88,7 +89,7 @@ class Waiting:
             wanted.until,
             seconds,
             lambda reached, respond: respond(self._render(found, {**reached, **refused})),
-            is_elsewhere=ELSEWHERE in request.headers,
+            part=_PARTS.get(request.headers.get(PART, b""), "all"),
         )
 
     def _refused(self, request: http.Request, places: Iterable[Place]) -> dict[Place, Outcome | PenstockError]:
@@ -113,14 +114,14 @@ class Waiting:
         seconds: float,
         then: Callable[[_Reached, _Respond], None],
         *,
-        is_elsewhere: bool = False,
+        part: Part = "all",
     ) -> http.Awaited:
         def when_ready(respond: _Respond) -> http.Pending | None:
             def reply(reached: _Reached) -> None:
                 then(reached, respond)
 
             try:
-                return self._waits.begin(places, until, seconds, reply, is_elsewhere=is_elsewhere)
+                return self._waits.begin(places, until, seconds, reply, part=part)
             except RequestError as error:
                 respond(http.failure(error))
                 return None

@@ -13,7 +13,7 @@ from penstock.engine.routing import roots
 from penstock.limits import NEVER_NS
 from penstock.model.answers import Discarded, Done, Location, OwedList, Parcel
 from penstock.model.courier_commands import Admit, ListOwed, Locate, NoteTaken
-from penstock.model.events import Arrived, CameFrom, Queued
+from penstock.model.events import Arrived, CameFrom, CopiedFrom, Queued
 from penstock.model.settings import QueueSettings
 from penstock.model.shard_events import IS_UNCHANGED, OWN_DELAY, OWN_LIFETIME, Collected, Taken
 from penstock.model.values import Nanos
@@ -48,8 +48,8 @@ class _Admission:
         queue = self._queue(parcel.target)
         expires_at = _later(self._draft.now, queue.settings.retention_ns)
         arrived = self._arrive(parcel, queue, parcel.visible_at, expires_at)
-        facts = (self._draft.now, queue.number, arrived.sequence, parcel.created, 0, 0)
-        self._draft.events.append(CameFrom(*facts, *parcel.place, parcel.origin.encode(), parcel.reason.encode()))
+        texts = (parcel.origin.encode(), parcel.reason.encode())
+        self._draft.events.append(CameFrom(*_facts_of(arrived), *parcel.place, *texts))
 
     def copy(self, parcel: Parcel) -> None:
         """A copy for all queues here that want it: logged in the first, and in the others by reference."""
@@ -59,6 +59,7 @@ class _Admission:
             times = self._times(parcel, queue.settings)
             if original is None:
                 original = self._arrive(parcel, queue, *times)
+                self._draft.events.append(CopiedFrom(*_facts_of(original), *parcel.place))
             else:
                 self._refer(original, queue, *times)
             self._fresh.add((queue.number, digest))
@@ -119,6 +120,11 @@ class _Admission:
         names = (original.content_type, original.sender, original.object, original.topics)
         referred = (original.queue, original.sequence)
         draft.events.append(Queued(draft.now, *place, *times, original.priority, *names, *referred))
+
+
+def _facts_of(arrived: Arrived) -> tuple[Nanos, int, int, Nanos, int, int]:
+    """Of an event about it: nobody has received it yet."""
+    return arrived.time, arrived.queue, arrived.sequence, arrived.created, 0, 0
 
 
 def _texts(parcel: Parcel) -> tuple[str, str, str, str]:

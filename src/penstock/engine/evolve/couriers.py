@@ -6,7 +6,7 @@ from penstock.engine.evolve.arrivals import arrive
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
 from penstock.model.answers import Owed
-from penstock.model.events import Arrived, CameFrom, Sent, SentAsDead
+from penstock.model.events import Arrived, CameFrom, CopiedFrom, Sent, SentAsDead
 from penstock.model.lifecycle import DELAYED, READY
 from penstock.model.shard_events import Collected, Routed, Taken
 from penstock.model.values import Cursor, Position
@@ -76,6 +76,11 @@ def arrived(state: EngineState, event: Arrived, position: Position) -> None:
         topics=event.topics,
     )
     arrive(state, state.queues[event.queue], event.sequence, row, event.digest)
+
+
+def copied_from(state: EngineState, event: CopiedFrom, _: Position) -> None:
+    """Only readers of the log need it."""
+    state.message(event)
 
 
 def came_from(state: EngineState, event: CameFrom, _: Position) -> None:

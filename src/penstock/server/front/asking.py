@@ -11,6 +11,7 @@ from typing import Any
 from penstock.dialects.wire import http
 from penstock.errors import Fault, PenstockError, Reason, RequestError
 from penstock.ids import MessageIds
+from penstock.model.access import Access
 from penstock.model.answers import Refused
 from penstock.server.shards.remote_requests import ForwardedRequest, RequestPort, RespondTo
 from penstock.server.shards.shard_map import ShardMap
@@ -60,7 +61,8 @@ class Asking:
             pending.give_up()
 
     async def at(self, shard: int, **changes: Any) -> Responded:
-        """The answer of one shard, to the request or to one with another method, target or body, or more headers."""
+        """The answer of one shard, to the request or to one with another method, target, body or access, or more
+        headers."""
         return await self._asked(self._ports(shard), changes)
 
     async def whole(self, shard: int, **changes: Any) -> http.Response:
@@ -102,6 +104,7 @@ class Asking:
         target: bytes | None = None,
         body: bytes | None = None,
         headers: http.Headers | None = None,
+        access: Access | None = None,
     ) -> http.Request:
         request = self.request
         changed = ForwardedRequest(
@@ -112,7 +115,7 @@ class Asking:
             request.cut,
             client=request,
         )
-        changed.access, changed.certificate = request.access, request.certificate
+        changed.access, changed.certificate = access or request.access, request.certificate
         return changed
 
 

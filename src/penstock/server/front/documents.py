@@ -1,7 +1,5 @@
-"""The document of a message that was moved to another shard. Each shard knows what has happened to it there.
-
-A copy of a message in a channel of another shard is a message of its own, with a document of its own.
-"""
+"""The document of a message that was moved to another shard, or has copies there. Each shard knows what has happened
+to it there."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ from penstock.dialects.native.wait import Wait
 from penstock.dialects.wire import http
 from penstock.errors import Fault
 from penstock.limits import ARRIVAL_LOOK_SECONDS, ARRIVAL_SECONDS_MAX
+from penstock.model.access import Access, allowed
 from penstock.model.kinds import Kind
 from penstock.server.front.asking import Asking, Responded, collected
 from penstock.server.front.targets import target_with
@@ -26,17 +25,18 @@ from penstock.server.shards.destinations import ADMINISTRATION
 Document = dict[str, Any]
 
 _OK = 200
-_GONE, _CONFIRMED = "gone", "S"
+_GONE, _QUEUED, _CONFIRMED, _COMPLETED = "gone", "Q", "S", "X"
 _AWAY = Kind.SENT.row.reason
 
 _CURRENT = ("state", "status", "queued", "visible_at", "expires_at", "receives")  # As the last shard knows them.
 _ANY = ("delivered", "success", "confirmed")
-_LATEST = ("modified", "processed", "completed", "failed")
+_LATEST = ("modified", "failed")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 async def message(asking: Asking) -> Responded:
-    """The shard that the id of a message names is asked first: the message may have left it, and keeps its id."""
+    """The shard that the id of a message names is asked first: the message may have left it, and keeps its id, and
+    one with topics may have copies in channels and queues of others."""
     place = asking.ids.find(http.segments_of(asking.request.target)[2])
     home = asking.shards.of_number(place[0]) if place else ADMINISTRATION
     others = [shard for shard in range(asking.shards.shards) if shard != home and place]
@@ -44,24 +44,57 @@ async def message(asking: Asking) -> Responded:
     found = await collected(await asking.at(home, target=now))
     if found.status == Fault.NOT_FOUND.status:
         return await first_of(asking, others, target=now) if others else found
-    if found.status != _OK or not _may_be_away(_decode(found.body)):
+    if found.status != _OK or not _may_be_elsewhere(_decode(found.body)):
         return found
     until = time.monotonic() + ARRIVAL_SECONDS_MAX
     while True:
-        found, *answers = await asyncio.gather(*[_document(asking, shard, now) for shard in (home, *others)])
-        documents = [_decode(each.body) for each in (found, *answers) if each.status == _OK]
+        found, *answers = await asyncio.gather(*[_document(asking, shard, now, home) for shard in (home, *others)])
+        access = asking.request.access
+        documents = [_visible(_decode(each.body), access) for each in (found, *answers) if each.status == _OK]
         if not _is_on_its_way(documents) or time.monotonic() > until:
-            return http.json_response(200, joined(documents)) if len(documents) > 1 else found
+            return http.json_response(200, joined(_with_originals(documents))) if len(documents) > 1 else found
         await asyncio.sleep(ARRIVAL_LOOK_SECONDS)
 
 
-async def _document(asking: Asking, shard: int, target: bytes) -> http.Response:
-    return await collected(await asking.at(shard, target=target))
+async def _document(asking: Asking, shard: int, target: bytes, home: int) -> http.Response:
+    """As one shard knows it. The home decides whether the client may see it."""
+    access = asking.request.access
+    return await collected(await asking.at(shard, target=target, access=access if shard == home else allowed(access)))
 
 
-def _may_be_away(document: Document) -> bool:
+def _visible(document: Document, access: Access) -> Document:
+    """Without what is about queues that the client may not read, and without the names of these queues."""
+    if access.sees_all:
+        return document
+    shown = {
+        name: [each for each in document[name] if access.reads(each["queue"])]
+        for name in ("events", "consumed", "places")
+    }
+    shown["events"] = [
+        event if access.reads(event.get("to_queue")) or not event.get("to_queue") else event | {"to_queue": None}
+        for event in shown["events"]
+    ]
+    return document | shown
+
+
+def _with_originals(documents: Sequence[Document]) -> list[Document]:
+    """Copies name their original. The first document is about that; the shards of the others do not know its name."""
+    home, *others = documents
+    number = next((event["queue_number"] for event in home["events"] if event["id"] == home["id"]), None)
+    place = {"queue": home["queue"], "queue_number": number, "sequence": home["sequence"], "id": home["id"]}
+    original = {f"to_{name}": value for name, value in place.items()}
+    if not home["topics"] or _left(documents):
+        return [*documents]
+    return [home, *[each | {"events": [_copied(event, original) for event in each["events"]]} for each in others]]
+
+
+def _copied(event: Document, original: Document) -> Document:
+    return event | original if event["state"] == _QUEUED else event
+
+
+def _may_be_elsewhere(document: Document) -> bool:
     """Whether other shards may know more."""
-    return document["status"] == _GONE or bool(_left([document]))
+    return document["status"] == _GONE or bool(document["topics"] or _left([document]))
 
 
 def _left(documents: Iterable[Document]) -> set[str]:
@@ -108,14 +141,18 @@ def joined(documents: Sequence[Document]) -> Document:
     events = {_identity(event): event for each in documents for event in each["events"]}
     places = {place["id"]: place for each in documents for place in each["places"]}
     taken = {_delivery(entry): entry for each in documents for entry in each["consumed"]}
-    consumed = [time for each in documents if (time := each["timestamps"]["consumed"])]
+    consumed = [each["timestamps"] for each in documents]
+    still = [each for each in documents if any(place["id"] not in left for place in each["places"])]
+    is_complete = last["state"] == _COMPLETED or all(each["completed"] for each in still)
     return begun | {
         **{name: last[name] for name in _CURRENT},
         **{name: any(each[name] for each in documents) for name in _ANY},
         **{name: max(_known(documents, name), default=None) for name in _LATEST},
+        "processed": min(_known(documents, "processed"), default=None),
+        "completed": max(_known(documents, "completed"), default=None) if is_complete else None,
         "archived": all(each["archived"] for each in documents),
         "confirmedCount": sum(entry["state"] == _CONFIRMED for entry in taken.values()),
-        "timestamps": {"consumed": min(consumed, default=None)},
+        "timestamps": {"consumed": min(_known(consumed, "consumed"), default=None)},
         "consumed": list(taken.values()),
         "places": [place for place in places.values() if place["id"] not in left],
         "events": _told(sorted(events.values(), key=lambda event: event["time"])),

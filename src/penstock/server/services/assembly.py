@@ -87,13 +87,14 @@ def assemble(
     traces = MessageTraces(writer, reads)
     push = PushChannels(writer, ids(), config.push, random.random)
     audit = Audit(writer, ids(), config.audit)
+    departures = Departures(writer, reads)
     courier = Courier(writer, config.topics.new_queue)
     commits = LastMinute(commit_seconds or Histogram())
     disk = DiskService(writer, Path(config.data), config.log)
     return Services(
         audit=audit,
         courier=courier,
-        departures=Departures(writer, reads),
+        departures=departures,
         token_changes=TokenChanges(writer, identities, has_tokens=has_tokens),
         damaged_messages=DamagedMessages(writer),
         staged_batches=StagedBatches(writer, config.topics.new_queue),
@@ -109,7 +110,7 @@ def assemble(
         redrives=Redrives(searches, audit),
         purges=Purges(searches, audit),
         searches=searches,
-        waits=Waits(writer, traces),
+        waits=Waits(writer, traces, departures),
         recalls=Recalls(writer, traces),
         traces=traces,
         event_streams=EventStreams(writer, reads, ids(), config.events),

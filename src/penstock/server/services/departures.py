@@ -151,8 +151,10 @@ class Departures(Service):
         super().__init__(writer)
         self._names = reads.names
         self._home: Callable[[str], int] = lambda _: 0
-        self._others: frozenset[int] = frozenset()
+        self.others: frozenset[int] = frozenset()
         self._reached: dict[int, Reached] = {}  # By shard: its cursor, as far as it has asked since the start.
+        self._has: dict[int, int] = {}  # By shard: it has all that it wants from before this offset.
+        self._had = asyncio.Event()  # Replaced whenever one has more.
         self._recent = _Recent(writer)
         self.channels = ChannelsElsewhere()
         self._committed = asyncio.Event()  # Replaced after each commit that someone may wait for.
@@ -162,7 +164,7 @@ class Departures(Service):
     def connect(self, shard: int, shards: int, home: Callable[[str], int]) -> None:
         """This is one of several shards, and others will ask. `home`: the shard of a queue, by its name."""
         self._home = home
-        self._others = frozenset(range(shards)) - {shard}
+        self.others = frozenset(range(shards)) - {shard}
         self.writer.on_commit.append(self._after_commit)
         self.writer.on_queue.append(self._after_queue)
 
@@ -187,15 +189,25 @@ class Departures(Service):
 
     def kept_from(self) -> int:
         """The offset from which the log must be kept, because others have not asked for what comes after it."""
-        if not self._others:
+        if not self.others:
             return sys.maxsize
-        return min([self._reached[each].offset if each in self._reached else 0 for each in self._others])
+        return min([self._reached[each].offset if each in self._reached else 0 for each in self.others])
+
+    async def all_have(self, offset: int) -> None:
+        """Wait until all others have, durably, what they want from before this offset."""
+        while any(self._has.get(each, 0) < offset for each in self.others):
+            await self._had.wait()
+
+    def _note_has(self, shard: int, offset: int) -> None:
+        self._has[shard] = offset
+        had, self._had = self._had, asyncio.Event()
+        had.set()
 
     def state(self) -> Iterable[tuple[str, Samples]]:
-        if self._others:
+        if self.others:
             outboxes = self.writer.engine.couriers.outboxes
             waiting = {shard: len(outbox.messages) for shard, outbox in outboxes.items()}
-            samples: Samples = [((str(shard),), waiting.get(shard, 0)) for shard in sorted(self._others)]
+            samples: Samples = [((str(shard),), waiting.get(shard, 0)) for shard in sorted(self.others)]
             yield "penstock_courier_outbox_messages", samples
 
     def _after_commit(self) -> None:
@@ -228,6 +240,7 @@ class Departures(Service):
     def collect(self, command: CollectParcels, reply: Reply) -> asyncio.Task[None]:
         """Answer another shard when there is something for it. Cancelled if it does not want the answer any more."""
         self._reached[command.shard] = command.after
+        self._note_has(command.shard, command.after.offset)
         if command.channels is not None:
             self.channels.learn(command.shard, command.channels)
         self._note_taken(command)
@@ -260,6 +273,8 @@ class Departures(Service):
         while True:
             committed = self._committed
             copies, offset = await self._copies(wanted, offset)
+            if not copies:
+                self._note_has(command.shard, offset)
             owed = await self._owed(command)
             if isinstance(owed, Refused):
                 return owed

@@ -82,14 +82,13 @@ class MessageTraces(Service):
         if not trace.events and not held:
             raise RequestError(Fault.MESSAGE_REMOVED)
         queued = [where for where, message in held.items() if is_queued(message)]
-        records = [event for _, event in trace.events]
-        story = fold(records, queued)
+        story = fold((event for _, event in trace.events), queued)
         content = trace.content if isinstance(trace.content, Logged) else None
         if held and content is None and not isinstance(story.content, Logged):
             read_extent(next(iter(held.values())), Extents(view))
         names = partial(self._reads.names.look_up, traces=self._traces, view=view)
         queues = self._reads.queues.name
-        return Traced(place, story, content, held, records, _events(trace), trace.whole, names, queues)
+        return Traced(place, story, content, held, trace.events, _events(trace), trace.whole, names, queues)
 
 
 def _go_on(tracer: Tracer) -> bool:

@@ -77,4 +77,5 @@ class Recalls(Service):
 
 
 def _after(traced: Traced, since: Nanos) -> list[Happening]:
-    return [each for each in happenings(traced.records, traced.place) if each.time > since]
+    events = (event for _, event in traced.records)
+    return [each for each in happenings(events, traced.place) if each.time > since]

@@ -11,7 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from penstock.dialects.native.outcomes import Outcome, Progress, Until, outcome_of, progress_of
+from msgspec.structs import replace
+
+from penstock.dialects.native.outcomes import Outcome, Part, Progress, Until, outcome_of, progress_of
 from penstock.dialects.native.wait import away
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.errors import Fault, PenstockError, Reason, RequestError
@@ -25,6 +27,7 @@ from penstock.server.measures import Samples, one
 from penstock.server.quotas.meter import Poll
 from penstock.server.quotas.work import over_quota, payer
 from penstock.server.services.contract import Service
+from penstock.server.services.departures import Departures
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.writer.port import ServicePort
 
@@ -34,36 +37,37 @@ Reply = Callable[[Mapping[Place, Reached]], None]
 
 
 class Waits(Service):
-    def __init__(self, writer: ServicePort, traces: MessageTraces) -> None:
+    def __init__(self, writer: ServicePort, traces: MessageTraces, departures: Departures) -> None:
         super().__init__(writer)
+        self.departures = departures
         self.tracing = asyncio.Semaphore(WAIT_TRACES_MAX)
         self.open: set[Wait] = set()
         self._traces = traces
         self._messages = 0
 
     def begin(
-        self, places: Sequence[Place], until: Until, seconds: float, reply: Reply, *, is_elsewhere: bool = False
+        self, places: Sequence[Place], until: Until, seconds: float, reply: Reply, *, part: Part = "all"
     ) -> Wait | Poll:
         """Call `reply` once: as soon as some of the messages have come so far, or when the time is over. Raises
-        `RequestError` if too many are waited for. `is_elsewhere`: as the dialect has it."""
+        `RequestError` if too many are waited for."""
         meter = payer()
         if meter is None or not seconds:
-            return self._begin(places, until, seconds, reply, is_elsewhere)
+            return self._begin(places, until, seconds, reply, part)
         if refused := meter.wait_refused():
             raise over_quota(refused)
         poll = Poll(meter, reply)
         try:
-            poll.pending = self._begin(places, until, seconds, poll.answer, is_elsewhere)
+            poll.pending = self._begin(places, until, seconds, poll.answer, part)
         except RequestError:
             poll.cancel()
             raise
         return poll
 
-    def _begin(self, places: Sequence[Place], until: Until, seconds: float, reply: Reply, is_elsewhere: bool) -> Wait:
+    def _begin(self, places: Sequence[Place], until: Until, seconds: float, reply: Reply, part: Part) -> Wait:
         if self._messages + len(places) > WAITED_MAX:
             raise RequestError(Fault.WAIT_LIMIT, str(WAITED_MAX))
         self._messages += len(places)
-        wait = Wait(self, places, until, reply, is_elsewhere)
+        wait = Wait(self, places, until, reply, part)
         self.open.add(wait)
         wait.begin(seconds)
         return wait
@@ -99,7 +103,7 @@ class Waits(Service):
             return False
         is_shared = queue.settings.keep == "all" or queue.settings.confirmations > 1
         is_moved = place in engine.origins
-        is_alone = not row.topics or recent.is_alone(place, row.created)
+        is_alone = not row.topics or (recent.is_alone(place, row.created) and not self.departures.others)
         return is_alone and not is_shared and not is_moved and (until == "done" or not row.receives)
 
     def is_gone(self, place: Place) -> bool:
@@ -114,12 +118,12 @@ class Waits(Service):
 class Wait:
     """One client that waits for messages."""
 
-    def __init__(self, waits: Waits, places: Sequence[Place], until: Until, reply: Reply, is_elsewhere: bool) -> None:
+    def __init__(self, waits: Waits, places: Sequence[Place], until: Until, reply: Reply, part: Part) -> None:
         self.places = places
         self._waits = waits
         self._writer = waits.writer
         self._until = until
-        self._is_elsewhere = is_elsewhere
+        self._part = part
         self._reply: Reply | None = reply
         self._reached: dict[Place, Reached] = {}
         self._followers: dict[Place, Cancelable] = {}
@@ -232,14 +236,17 @@ class Wait:
                 progress = await self._progress(place)
                 if progress.outcome:
                     break
-                if progress.is_away and not self._is_elsewhere:
+                if self._part == "copies" and progress.is_away and not progress.is_copy:
+                    raise RequestError(Fault.MESSAGE_REMOVED)  # Here was the original.
+                if self._is_home and (progress.is_away or (self._until == "taken" and self._is_promised(progress))):
+                    await self._copies(progress)
                     raise away()
                 if followers.keys() >= {*progress.places}:
                     self._see([place])
                     await self._rest(woken, progress.look_again_at)
                 else:
                     _follow(self._writer, followers, progress.places, woken)
-            reached: Reached = progress.outcome
+            reached: Reached = await self._with_copies(progress.outcome, progress)
         except PenstockError as error:
             reached = error
         finally:
@@ -247,14 +254,36 @@ class Wait:
                 follower.cancel()
         self._reach({place: reached})
 
+    @property
+    def _is_home(self) -> bool:
+        return self._part in ("all", "home")
+
+    def _is_promised(self, progress: Progress) -> bool:
+        return progress.promised > 0 and bool(self._waits.departures.others)
+
+    async def _copies(self, progress: Progress) -> None:
+        """Wait until other shards have their copies, so that they can be asked about them."""
+        if self._is_promised(progress) and self._until == "done":
+            await self._waits.departures.all_have(progress.promised)
+
+    async def _with_copies(self, outcome: Outcome, progress: Progress) -> Outcome:
+        """It has ended here. Where it was published, or was moved to, others are asked about copies then."""
+        if self._until == "taken" or self._part not in ("home", "moved") or not self._is_promised(progress):
+            return outcome
+        if self._part == "home":
+            await self._copies(progress)
+        return replace(outcome, is_copied=True)
+
     async def _progress(self, place: Place) -> Progress:
         """A message that is not known here may come, if others are asked too."""
+        nothing = Progress(None, [place])
         try:
-            return await self._waits.progress(place, self._until)
+            found = await self._waits.progress(place, self._until)
         except RequestError as error:
-            if not self._is_elsewhere or error.error not in _UNKNOWN:
+            if self._part not in ("moved", "any") or error.error not in _UNKNOWN:
                 raise
-            return Progress(None, [place])
+            return nothing
+        return nothing if found.is_copy and self._part == "moved" else found
 
     async def _rest(self, woken: asyncio.Event, until: Nanos | None) -> None:
         seconds = None if until is None else max(until - self._writer.now(), 0) / SECOND_NS + 0.001

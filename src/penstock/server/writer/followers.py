@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from penstock.model.answers import Refused
-from penstock.model.events import Event, MessageEvent, MessageRun, QueueRemoved
+from penstock.model.events import CopiedFrom, Event, MessageEvent, MessageRun, QueueRemoved
 from penstock.model.happening import REPORTED, Happening, happening, happening_in
 from penstock.model.kinds import ENDS, Kind
 from penstock.model.values import Nanos, Place
@@ -81,6 +81,10 @@ class Followers:
         if isinstance(event, QueueRemoved):
             for place in [place for place in self.by_place if moved.get(place, place)[0] == event.queue]:
                 yield from self._at(place, Happening(Kind.DELETED, event.time))
+        elif isinstance(event, CopiedFrom):
+            original = (event.to_queue, event.to_sequence)
+            if original in self.by_place:
+                yield from self._at(original, happening(event))
         elif event.kind not in REPORTED:
             return
         elif isinstance(event, MessageEvent):

@@ -13,9 +13,10 @@ from penstock.limits import RECENT_BYTES_MAX, RECENT_MESSAGES_MAX
 from penstock.model.events import Event, MessageRun, QueueRemoved
 from penstock.model.happening import Happening, happening, happening_in
 from penstock.model.kinds import ENDS, MOVES, Kind
+from penstock.model.shard_events import Routed
 from penstock.model.values import Nanos, Place
 
-NOTED = ENDS | MOVES | {Kind.QUEUED, Kind.QUEUE_REMOVED}
+NOTED = ENDS | MOVES | {Kind.QUEUED, Kind.ROUTED, Kind.QUEUE_REMOVED}
 
 
 class _Generation:
@@ -52,7 +53,9 @@ class _Generation:
                 self._index_elsewhere(event)
 
     def _index_elsewhere(self, event: Any) -> None:
-        if isinstance(event.queue, list):
+        if isinstance(event, Routed):
+            self.elsewhere |= {(event.queue, event.sequence + at) for at in range(event.messages)}
+        elif isinstance(event.queue, list):
             self.elsewhere.update(zip(event.to_queue, event.to_sequence, strict=True))
         else:
             self.elsewhere |= {(event.queue, event.sequence), (event.to_queue, event.to_sequence)}

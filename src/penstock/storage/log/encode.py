@@ -99,6 +99,7 @@ def _encoder_of(event: type[Event]) -> _Encoder:
     """An encoder compiled from the fields of an event: one call packs its record, and nothing loops over fields."""
     fields = set(event.__struct_fields__)
     assert fields <= FIELDS.keys() | FLAGS.keys() | RENAMED.keys() | SLOTS.keys(), f"{event.__name__} is not plain"
+    assert len({RENAMED.get(name, name) for name in fields}) == len(fields), f"{event.__name__} needs a field twice"
     slots = {slot: f"event.{name}" for name, slot in SLOTS.items() if name in fields}  # In the order of the heap.
     flags = {name: flag for name, flag in {**FLAGS, "digest": HAS_DIGEST}.items() if name in fields}
     values = {"created": "event.time"} | {RENAMED.get(name, name): f"event.{name}" for name in fields}

@@ -30,7 +30,8 @@ _ENTRY = np.dtype([("block", "<u4"), ("queue", "<u4"), ("low", "<u8"), ("high", 
 
 # By kind: does a record join two places? The message goes from one to the other, or is in both.
 IS_JOIN, _IS_ABOUT_MESSAGE, _IS_NAME = np.zeros((3, 256), dtype=np.bool_)
-IS_JOIN[list(MOVES | {Kind.QUEUED, Kind.CAME_FROM})] = _IS_ABOUT_MESSAGE[list(ABOUT_MESSAGES)] = True
+IS_JOIN[list(MOVES | {Kind.QUEUED, Kind.CAME_FROM, Kind.COPIED_FROM})] = True
+_IS_ABOUT_MESSAGE[list(ABOUT_MESSAGES)] = True
 _IS_NAME[[Kind.NAME_DEFINED, Kind.NAME_FORGOTTEN]] = True
 
 

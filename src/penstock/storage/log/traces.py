@@ -193,7 +193,7 @@ class Tracer:
             self._wanted.discard(there)
             self._add(here, self._wanted)
             self._grown = concerned = True
-        if there in self._wanted and kind in (Kind.QUEUED, Kind.CAME_FROM):
+        if there in self._wanted and kind in (Kind.QUEUED, Kind.CAME_FROM, Kind.COPIED_FROM):
             self._add(here, self._later)
             concerned = True
         if concerned:
