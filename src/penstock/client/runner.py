@@ -22,6 +22,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 
 _CANCEL_SECONDS_MAX = 5.0
+_INTERRUPT_SECONDS = 0.5  # Ctrl-C does not wake a thread that is about to wait: then it is seen so much later.
 
 
 class _Waiter:
@@ -70,7 +71,8 @@ class Runner:
             self._woken = True
             loop.call_soon_threadsafe(self._begin)
         try:
-            waiter.wake.acquire()
+            while not waiter.wake.acquire(timeout=_INTERRUPT_SECONDS):
+                pass
         except BaseException:
             loop.call_soon_threadsafe(self._cancel, waiter)
             if not waiter.finished:
