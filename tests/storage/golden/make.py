@@ -497,6 +497,12 @@ COPIES_COMMITS: list[list[Event]] = [
         CopiedFrom(at(6), 1, 1, at(1), 0, 0, 6, 11),
         Collected(at(6), 1, 17, 0),
     ],
+    [
+        Arrived(at(7), 1, 2, at(7), *ARRIVED, b"another copy", at(2)),
+        CopiedFrom(at(7), 1, 2, at(2), 0, 0, 6, 12),
+        Collected(at(7), 1, 19, 0),
+    ],
+    [Succeeded(at(8), 1, 1, at(1), 0, 0, complete=True, result=b"eaten")],
 ]
 
 GOLDEN = {

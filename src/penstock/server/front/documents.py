@@ -82,14 +82,15 @@ def _with_originals(documents: Sequence[Document]) -> list[Document]:
     home, *others = documents
     number = next((event["queue_number"] for event in home["events"] if event["id"] == home["id"]), None)
     place = {"queue": home["queue"], "queue_number": number, "sequence": home["sequence"], "id": home["id"]}
-    original = {f"to_{name}": value for name, value in place.items()}
     if not home["topics"] or _left(documents):
         return [*documents]
-    return [home, *[each | {"events": [_copied(event, original) for event in each["events"]]} for each in others]]
+    return [home, *[each | {"events": [_copied(event, place) for event in each["events"]]} for each in others]]
 
 
 def _copied(event: Document, original: Document) -> Document:
-    return event | original if event["state"] == _QUEUED else event
+    """Events of the original itself are in all shards if they are from before the store had several."""
+    is_copy = event["state"] == _QUEUED and event["id"] != original["id"]
+    return event | {f"to_{name}": value for name, value in original.items()} if is_copy else event
 
 
 def _may_be_elsewhere(document: Document) -> bool:

@@ -81,12 +81,9 @@ class Followers:
         if isinstance(event, QueueRemoved):
             for place in [place for place in self.by_place if moved.get(place, place)[0] == event.queue]:
                 yield from self._at(place, Happening(Kind.DELETED, event.time))
-        elif isinstance(event, CopiedFrom):
-            original = (event.to_queue, event.to_sequence)
-            if original in self.by_place:
-                yield from self._at(original, happening(event))
         elif event.kind not in REPORTED:
-            return
+            if isinstance(event, CopiedFrom) and (event.to_queue, event.to_sequence) in self.by_place:
+                yield from self._at((event.to_queue, event.to_sequence), happening(event))
         elif isinstance(event, MessageEvent):
             place = (event.queue, event.sequence)
             place = origins.get(place, place)
