@@ -15,6 +15,7 @@ python -m bench courier                                   how much later a chann
 python -m bench store                                     what a log in PostgreSQL costs, next to one in files
 python -m bench sizing                                    what messages of 1 KB cost, for docs/deploy/sizing.md
 python -m bench reshard                                   how long it takes to move a store to several shards
+python -m bench checkout --against DIR                    how fast this checkout is, next to another one
 """
 
 import argparse
@@ -53,7 +54,8 @@ def main() -> int:
         console.print(f"{arguments.scratch} is on {kind}: fsync has no effect there. Choose another --scratch.")
         return 2
     if arguments.what != "all":
-        return runs.run(arguments.what, console, arguments.scratch, arguments.messages)
+        given = {"against": arguments.against} if arguments.against else {}
+        return runs.run(arguments.what, console, arguments.scratch, arguments.messages, **given)
     return compare(console, arguments)
 
 
@@ -67,7 +69,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds; the medians are shown")
     parser.add_argument("--messages", type=int, default=None, help="how many messages, connections or rounds")
     parser.add_argument("--scratch", type=Path, default=Path("/var/tmp"), help="a directory on the disk to measure")
+    parser.add_argument(
+        "--against", type=Path, default=None, metavar="DIR", help="the other checkout, for `checkout`"
+    )
     arguments = parser.parse_args()
+    if (arguments.what == "checkout") != bool(arguments.against):
+        parser.error("checkout needs --against DIR, the other checkout; nothing else does")
+    if arguments.against and not (arguments.against / "src" / "penstock").is_dir():
+        parser.error(f"{arguments.against} is no checkout of Penstock: it has no src/penstock")
     if arguments.quick:
         arguments.seconds, arguments.rounds = 1.0, 1
     names = {target.name for target in TARGETS}

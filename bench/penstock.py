@@ -6,8 +6,8 @@ import json
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import lines, nq, websocket
@@ -46,6 +46,7 @@ class Broker:
     tls: ssl.SSLContext | None = None
     process: subprocess.Popen[bytes] | None = None
     is_pinned: bool = True  # To the core of the server. Several workers are to use all cores.
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
         """Start the broker and wait until it reports that it is healthy."""
@@ -55,7 +56,7 @@ class Broker:
         command = [server, "serve", "--data", self.directory / "data", "--http", f"{HOST}:{self.port}"]
         command += ["--lines", f"{HOST}:{self.lines_port}", *self.options]
         log = self.directory / "output.log"
-        self.process = begin(command, log, pinned=self.is_pinned)
+        self.process = begin(command, log, environment=self.environment, pinned=self.is_pinned)
         wait_until_ready(self.process, self.is_well, log, RECOVERY_SECONDS_MAX)
 
     def is_well(self) -> bool:

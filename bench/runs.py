@@ -12,6 +12,7 @@ from rich.table import Table
 
 from bench import (
     access,
+    checkout,
     client,
     courier,
     deep,
@@ -35,7 +36,7 @@ from bench import (
 Found = dict[str, float]
 
 # The function of each run, and its default number of messages, connections or rounds.
-RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
+RUNS: dict[str, tuple[Callable[..., Found], int]] = {
     "deep": (deep.deep, deep.DEEP_MESSAGES),
     "churn": (deep.churn, deep.CHURN_MESSAGES),
     "delayed": (deep.delayed, deep.DELAYED_MESSAGES),
@@ -55,13 +56,15 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "store": (store.store, store.ROUNDS),
     "sizing": (sizing.sizing, sizing.ROUNDS),
     "reshard": (reshard.moving, reshard.MESSAGES),
+    "checkout": (checkout.checkout, checkout.ROUNDS),
 }
 
 
-def run(what: str, console: Console, scratch: Path, count: int | None) -> int:
+def run(what: str, console: Console, scratch: Path, count: int | None, **given: Path) -> int:
+    """`given`: what this run alone needs."""
     runs, default = RUNS[what]
     with _progress(console) as progress:
-        found = runs(progress, scratch, count or default)
+        found = runs(progress, scratch, count or default, **given)
     content: dict[str, object] = {"machine": machine.facts(scratch), "run": what, **found}
     table = Table("figure", "value", title=what)
     for name, value in found.items():
