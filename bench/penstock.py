@@ -28,7 +28,7 @@ from bench.targets import IN_FLIGHT, Figures, Plan, Target, check_supply, progra
 
 # Messages needed for each second of consuming: more than any run has consumed.
 PAIRS_PER_SECOND_MAX = 160_000
-PULLED_PER_SECOND_MAX = 600_000
+PULLED_PER_SECOND_MAX = 1_000_000
 NQ_CONNECTIONS = 8
 HEALTH_SECONDS_MAX = 2.0
 RECOVERY_SECONDS_MAX = 600.0
