@@ -16,8 +16,10 @@ from penstock.model.commands import (
     PublishTopics,
     Redrive,
 )
+from penstock.model.events import Succeeded
 from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings
+from penstock.model.shard_events import Routed
 from penstock.server.writer import recent as module
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.recent import Recent
@@ -114,3 +116,16 @@ async def test_the_oldest_are_dropped_and_nothing_is_noted_when_nobody_asks(loop
         for _ in range(4):
             await ask(loop, finishes(await published(loop, 10)))
         assert not loop.recent.is_wanted
+
+
+def test_each_message_that_is_also_for_other_shards_counts() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "RECENT_MESSAGES_MAX", 10)
+        recent = Recent()
+        recent.ask(0)
+        recent.note(Succeeded(1, 1, 1, 1, 0, 0, complete=True, result=b""))
+        for at in (2, 3):  # Each fills a generation, so the first one is dropped.
+            recent.note(Routed(at, 1, 10 * at, 10, 0))
+        recent.ask(4)
+        assert recent.end_of((1, 1)) is None
+        assert not recent.is_alone((1, 35), 100)

@@ -36,7 +36,7 @@ class _Generation:
 
     def note(self, event: Event) -> None:
         self._fresh.append(event)
-        self.messages += event.records
+        self.messages += event.messages if isinstance(event, Routed) else event.records
         self.bytes += len(getattr(event, "result", b""))
 
     def index(self) -> None:
