@@ -26,6 +26,7 @@ from penstock.server.exposure import check_exposure
 from penstock.server.identities import Identities
 from penstock.server.jwt_identities import jwts_of
 from penstock.server.measures import Measured
+from penstock.server.own_addresses import found_at
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered
 from penstock.server.servers import Servers
@@ -275,7 +276,7 @@ def log_durability(store: PostgresStore) -> None:
 def _store_of(config: Config) -> PostgresStore | None:
     if not config.store:
         return None
-    return open_store(config.store, str(config.http.address), config.store_lease_seconds)
+    return open_store(config.store, str(found_at(config)), config.store_lease_seconds)
 
 
 def tune() -> None:

@@ -1,11 +1,24 @@
-"""Whether an address belongs to this machine, on any of its interfaces."""
+"""Whether an address belongs to this machine, on any of its interfaces, and at which one others find the broker."""
 
 from __future__ import annotations
 
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from penstock.server.config import Address, Config
+from penstock.server.settings import parse_address
+
 _ANY_PORT = 9
+_ALL_INTERFACES = frozenset(("0.0.0.0", "::"))
+
+
+def found_at(config: Config) -> Address:
+    """Where others find the broker. One that listens on all interfaces has the host that it advertises, or the name
+    of its machine."""
+    listens, advertised = config.http.address, config.cluster.advertise
+    if listens.host not in _ALL_INTERFACES:
+        return listens
+    return listens._replace(host=parse_address(advertised).host if advertised else socket.gethostname())
 
 
 def is_own(address: IPv4Address | IPv6Address) -> bool:

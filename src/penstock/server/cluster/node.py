@@ -31,6 +31,7 @@ from penstock.server.config import Address, Config
 from penstock.server.exposure import check_links
 from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
+from penstock.server.own_addresses import found_at
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered
 from penstock.server.servers import cannot_listen
@@ -67,7 +68,7 @@ class Node(Broker):
     def __init__(self, config: Config, *, insecure: bool = False, is_shared: bool = False) -> None:
         """`is_shared`: other nodes of the machine listen on the same addresses for clients."""
         self._is_shared = is_shared
-        self._store = PostgresStore(config.store, str(config.http.address), lease_seconds=config.store_lease_seconds)
+        self._store = PostgresStore(config.store, str(found_at(config)), lease_seconds=config.store_lease_seconds)
         self._links_at = parse_address(config.cluster.listen or config.cluster.advertise)
         check_links(config, self._links_at, insecure=insecure)
         self._woken = asyncio.Event()
