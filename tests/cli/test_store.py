@@ -22,7 +22,9 @@ def test_a_store_is_made_once_and_shown(postgres: Postgres, start_broker: StartB
         1,
         "penstock: the database has no store; run: penstock store init URL\n",
     )
-    assert penstock("store", "init", url).stdout.startswith("The store is ready (version 5).")
+    made = penstock("store", "init", url).stdout
+    assert made.splitlines()[0].startswith("The store is ready (version 5).")
+    assert made.splitlines()[1].strip() == "penstock serve --store URL --data DIR"
     assert "initialised already; nothing was changed" in penstock("store", "init", url).stderr
     assert penstock("store", "upgrade", url).stdout == "The store had version 5; now it has version 5.\n"
     broker = start_broker(flags=("--store", url))
@@ -43,7 +45,7 @@ def test_a_store_has_as_many_shards_as_it_was_made_with_and_one_broker_does_not_
     with psycopg.connect(postgres.url(), autocommit=True) as session:
         session.execute("CREATE DATABASE several")
     url = postgres.url("several")
-    assert penstock("store", "init", url, "--shards", "3").returncode == 0
+    assert penstock("store", "init", url, "--shards", "3").stdout.endswith(" --data DIR --advertise HOST:PORT\n")
     shown = json.loads(penstock("store", "status", url, "--json").stdout)
     assert [shard["number"] for shard in shown["shards"]] == [0, 1, 2]
     code, complaint = refused_start(tmp_path, flags=("--store", url))

@@ -29,7 +29,8 @@ def init(
 
     with connected(url) as connection:
         initialise(connection, shards)
-    print(f"The store is ready (version {VERSION}). Start a broker with it:\n  penstock serve --store URL --data DIR")
+    start = "penstock serve --store URL --data DIR" + (" --advertise HOST:PORT" if shards > 1 else "")
+    print(f"The store is ready (version {VERSION}). Start a broker with it:\n  {start}")
 
 
 @app.command()
