@@ -26,6 +26,7 @@ from penstock.model.courier_commands import CollectParcels, Recall
 from penstock.model.events import (
     Event,
     Expired,
+    QueueCreated,
 )
 from penstock.model.settings import QueueSettings
 from tests.support.engine_rig import Rig, state_of
@@ -121,3 +122,10 @@ def test_a_decision_is_later_than_the_last_event(rig: Rig) -> None:
     rig.create("work")
     with pytest.raises(AssertionError, match="a decision is later than the last event"):
         rig.engine.decide(Tick(), now=rig.engine.time)
+
+
+def test_a_message_of_another_shard_may_always_come_and_one_of_its_own_only_if_it_was_there() -> None:
+    engine = Engine(shard=1, shards=4)
+    engine.evolve(QueueCreated(1, 2, "work", QueueSettings()), 0)
+    assert [engine.has_had(place) for place in [(1, 7), (3, 7), (4, 7), (5, 7)]] == [True] * 4
+    assert [engine.has_had(place) for place in [(2, 1), (6, 1)]] == [False] * 2

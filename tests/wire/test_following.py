@@ -1,5 +1,6 @@
 """Senders that follow their messages hear of everything that happens to them, once and in order, also while the
-shards of the messages move to other nodes and when the nodes that have them die."""
+shards of the messages move to other nodes, when the nodes that have them die, and when the messages are moved to
+queues of other shards."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from threading import Event, Thread
 import pytest
 
 from penstock.server.shards.shard_map import ShardMap
-from tests.support.broker import Broker
+from tests.support.broker import Broker, StartBroker
 from tests.support.nodes import move_all, nodes_on, serves_all, until
 from tests.support.postgres import Postgres
 from tests.support.ws_client import WsClient
@@ -22,8 +23,8 @@ DELIVERIES = 60  # Of each message, until it is finished.
 NOTICES = {"F": "assign", "R": "retry", "S": "finish"}
 
 
-def queue_in(shard: int) -> str:
-    return next(name for number in range(99) if ShardMap(SHARDS).of_name(name := f"life-{number}") == shard)
+def queue_in(shard: int, shards: int = SHARDS) -> str:
+    return next(name for number in range(99) if ShardMap(shards).of_name(name := f"life-{number}") == shard)
 
 
 class Sender:
@@ -39,13 +40,13 @@ class Sender:
             notice = self._client.hear()
             assert (notice["label"], notice["notice"]) == (label, "sync"), notice
 
-    def lives(self) -> dict[str, list[str]]:
-        """What was heard of each queue's message, until all are finished."""
-        heard: dict[str, list[str]] = {queue: [] for queue in self._queues}
-        while not all(notices[-1:] == ["finish"] for notices in heard.values()):
+    def lives(self) -> list[list[str]]:
+        """What was heard of each message, until all are finished."""
+        heard: list[list[str]] = [[] for _ in self._queues]
+        while not all(notices[-1:] == ["finish"] for notices in heard):
             answer = self._client.hear(60)
             assert answer["type"] == "notice", answer
-            heard[self._queues[answer["label"]]].append(answer["notice"])
+            heard[answer["label"]].append(answer["notice"])
         self._client.close()
         return heard
 
@@ -129,7 +130,7 @@ def test_a_sender_hears_of_everything_while_the_shard_of_its_message_moves(nodes
         move_all(store, source, target)
         go_on(consumers)
     finish(consumers)
-    assert sender.lives() == {queue: logged(asked, queue) for queue in queues}
+    assert sender.lives() == [logged(asked, queue) for queue in queues]
 
 
 def test_a_sender_hears_of_everything_after_the_node_of_its_message_was_killed(nodes: list[Broker]) -> None:
@@ -140,4 +141,57 @@ def test_a_sender_hears_of_everything_after_the_node_of_its_message_was_killed(n
     until(lambda: serves_all(asked))
     go_on(consumers)
     finish(consumers)
-    assert sender.lives() == {queue: logged(asked, queue) for queue in queues}
+    assert sender.lives() == [logged(asked, queue) for queue in queues]
+
+
+def take(broker: Broker, queue: str) -> str:
+    (message,) = broker.request("GET", f"/v1/queues/{queue}/messages?consumer=c&wait=20").json()
+    found: str = message["id"]
+    return found
+
+
+def confirm(broker: Broker, message: str, outcome: str) -> None:
+    said = json.dumps({"id": message, "outcome": outcome, "consumer": "c"}).encode()
+    assert broker.request("POST", "/v1/confirm", body=said).json()["discarded"] is False
+
+
+def move(broker: Broker, source: str, target: str, messages: int = 1) -> None:
+    said = json.dumps({"from": source, "to": target}).encode()
+    assert broker.request("POST", "/v1/redrive", body=said).json()["moved"] == messages
+
+
+@pytest.fixture
+def workers(start_broker: StartBroker) -> tuple[Broker, list[str]]:
+    """A broker with two workers, and a queue in each of its four shards."""
+    broker, queues = (
+        start_broker(flags=("--workers", "2", "--shards", "4")),
+        [queue_in(shard, 4) for shard in range(4)],
+    )
+    for queue in queues:
+        broker.create_queue(queue, visibility_timeout=3600)
+    return broker, queues
+
+
+def test_a_sender_hears_of_everything_while_its_message_is_moved_from_shard_to_shard(
+    workers: tuple[Broker, list[str]],
+) -> None:
+    broker, queues = workers
+    sender = Sender(broker, queues[:1])
+    stays = [queues[0], queues[1], queues[3], queues[0], queues[2], queues[1], queues[0]]
+    for number, queue in enumerate(stays):
+        if number:
+            move(broker, stays[number - 1], queue)
+        confirm(broker, take(broker, queue), "retry")
+    confirm(broker, take(broker, stays[-1]), "success")
+    assert sender.lives() == [["assign", "retry"] * len(stays) + ["assign", "finish"]]
+
+
+def test_a_sender_hears_of_many_messages_that_are_moved_and_finished_at_once(
+    workers: tuple[Broker, list[str]],
+) -> None:
+    broker, queues = workers
+    sender = Sender(broker, [queues[0]] * 50)
+    move(broker, queues[0], queues[3], 50)
+    for _ in range(50):
+        confirm(broker, take(broker, queues[3]), "success")
+    assert sender.lives() == [["assign", "finish"]] * 50

@@ -75,9 +75,9 @@ class EngineState:
     # ── Views ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def has_had(self, place: Place) -> bool:
-        """Whether there is or was a message at this place, in a queue that exists."""
+        """Whether there is or was a message at this place, in a queue that exists. One of another shard may come."""
         queue = self.queues.get(place[0])
-        return queue is not None and place[1] <= queue.last_sequence
+        return place[1] <= queue.last_sequence if queue else self.is_number_elsewhere(place[0])
 
     @property
     def queue_numbers(self) -> range:
@@ -94,6 +94,10 @@ class EngineState:
 
     def is_elsewhere(self, name: str) -> bool:
         return self.queue_step > 1 and self.home(name) != self.shard
+
+    def is_number_elsewhere(self, number: int) -> bool:
+        """Whether another shard gives its queues such numbers."""
+        return (number - self.last_queue) % self.queue_step != 0
 
     def name_of(self, number: int) -> str:
         """The name of a queue, here or in another shard; empty if it is not known."""

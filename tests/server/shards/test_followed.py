@@ -88,7 +88,7 @@ class Ends:
         def report(what: Happening) -> None:
             heard.append(what.kind)
 
-        return self._shard.follow((1, sequence), report), heard
+        return Followed([self._shard], 0, (1, sequence), report), heard
 
 
 def told(story: Callable[[Ends], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:

@@ -101,8 +101,7 @@ def look_up(draft: Draft, command: LookUp) -> Found | Refused:
 
 def _was_here(state: EngineState, number: int) -> bool:
     """Whether the log may have a queue with this number. It may have copies of messages of all other shards."""
-    is_elsewhere = (number - state.last_queue) % state.queue_step != 0
-    return is_elsewhere or number <= state.last_queue
+    return number <= state.last_queue or state.is_number_elsewhere(number)
 
 
 def scheduled(draft: Draft, command: ListScheduled) -> Found | Refused:

@@ -73,6 +73,8 @@ class Recalls(Service):
         except RequestError as error:
             if error.error not in _FORGOTTEN:
                 raise
+            if self.writer.engine.is_number_elsewhere(command.queue):
+                return []  # It has not come yet.
             return [Happening(Kind.DELETED, self.writer.now())]  # It ended before all that the log keeps.
 
 

@@ -1,12 +1,14 @@
-"""Messages that clients of this process follow, wherever their shard is.
+"""Messages that clients of this process follow, wherever they and their shards are.
 
 If the shard moves, or the process that has it is lost, its messages are followed again as soon as it is served. What
-happened meanwhile is recalled from the log, and reported first.
+happened meanwhile is recalled from the log, and reported first. A message that is moved to another shard is followed
+there in the same way.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +17,7 @@ from penstock.limits import FOLLOW_RETRY_SECONDS
 from penstock.model.answers import Recalled
 from penstock.model.courier_commands import Recall
 from penstock.model.happening import Happening
+from penstock.model.kinds import Kind
 from penstock.model.values import Nanos, Place, Stage
 from penstock.server.writer.port import ClientPort, Report
 
@@ -28,9 +31,6 @@ class FollowedShard:
         self._lost: dict[Followed, None] = {}  # The one that is being tried is not among them.
         self._tried: Followed | None = None
         self._timer: asyncio.TimerHandle | None = None
-
-    def follow(self, place: Place, report: Report) -> Followed:
-        return Followed(self, place, report)
 
     def lost(self, followed: Followed) -> None:
         self._lost[followed] = None
@@ -65,15 +65,20 @@ class Followed:
     """One message, until it is cancelled. What was not stored when its process was lost ends silently: nobody knows
     whether it is there, and another message may have its place."""
 
-    def __init__(self, shard: FollowedShard, place: Place, report: Report) -> None:
-        self._shard = shard
+    def __init__(self, shards: Sequence[FollowedShard], home: int, place: Place, report: Report) -> None:
+        """`home`: the shard of its place."""
+        self._shards = shards
+        self._shard = shards[home]
         self._place = place
         self._report = report
-        self._since: Nanos = 0  # The time of what was reported last.
+        self._since: Nanos = 0  # The time of what the shard has reported last.
+        self._left: dict[FollowedShard, Nanos] | None = (
+            None  # The same for those that it has left: clocks may differ.
+        )
         self._is_stored = self._is_over = self._is_lost = False
         self._meanwhile: list[Happening] | None = None  # What is not reported yet: earlier things are being recalled.
-        shard.port.when(Stage.SYNC, self._stored)
-        self._handle: Cancelable = shard.port.follow(*place, self._happened, self._lost)
+        self._shard.port.when(Stage.SYNC, self._stored)
+        self._handle: Cancelable = self._shard.port.follow(*place, self._happened, self._lost)
 
     def cancel(self) -> None:
         self._is_over = True
@@ -95,6 +100,15 @@ class Followed:
         elif what.time > self._since and not self._is_over:
             self._is_stored, self._since = True, what.time
             self._report(what)
+            if what.kind == Kind.SENT and not self._is_over:
+                self._leave_for(self._shards[what.shard])
+
+    def _leave_for(self, shard: FollowedShard) -> None:
+        self._handle.cancel()
+        self._left = self._left or {}
+        self._left[self._shard] = self._since
+        self._shard, self._since = shard, self._left.get(shard, 0)
+        self.go_on()
 
     def _lost(self) -> None:
         if self._is_stored and not self._is_over and not self._is_lost:
@@ -109,6 +123,8 @@ class Followed:
             self._handle.cancel()
             self._lost()
             return
+        shard = self._shard
+        shard.served(self)
         for what in (*answer.happened, *meanwhile):
-            self._happened(what)
-        self._shard.served(self)
+            if self._shard is shard:  # What it reports of a message that has left is about a later stay.
+                self._happened(what)

@@ -13,7 +13,7 @@ from penstock.model.commands import Command, PublishOnce
 from penstock.model.values import Stage
 from penstock.server.shards.claims import Claim, needs_claim
 from penstock.server.shards.destinations import Destination, Parts, destination
-from penstock.server.shards.followed import FollowedShard
+from penstock.server.shards.followed import Followed, FollowedShard
 from penstock.server.shards.search_away import BY_ID, BY_IDS, follow, follow_each
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.port import ClientPort, Lost, Pending, Reply, Report, nobody
@@ -94,8 +94,8 @@ class Router:
         return self._ports[self._shards.of_name(queue)].watch(queue, wake)
 
     def follow(self, queue: int, sequence: int, report: Report, lost: Lost = nobody) -> Cancelable:  # noqa: ARG002
-        """Nothing is lost: the message is followed wherever its shard is."""
-        return self._followed[self._shards.of_number(queue)].follow((queue, sequence), report)
+        """Nothing is lost: the message is followed wherever it and its shard are."""
+        return Followed(self._followed, self._shards.of_number(queue), (queue, sequence), report)
 
     def waiting(self, queue: str) -> int:
         return self._ports[self._shards.of_name(queue)].waiting(queue)
