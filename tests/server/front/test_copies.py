@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.limits import WAIT_SECONDS_MAX
+from tests.server.front.test_front import away
 from tests.support.http_client import Connection
 from tests.support.sharded import Store, a_store
 
@@ -154,3 +156,20 @@ def test_there_is_one_document_of_a_message_and_all_its_copies(store: Store) -> 
         "apples",
         ["audit"],
     )
+
+
+def test_a_document_says_that_it_is_not_complete_while_a_shard_cannot_be_asked(tmp_path: Path) -> None:
+    with a_store(tmp_path / "store", 4, 2, NAMES) as store:
+        for queue in ("fruit", "food"):
+            ask(store, "PUT", f"/v1/queues/{queue}", {})
+        message, copy = published(store), take(store, "food")
+        whole = store.request("GET", f"/v1/messages/{message}", worker=0).json()
+        store.run(away(store, 1))
+        partial = store.request("GET", f"/v1/messages/{message}", worker=0).json()
+        refused = store.request(
+            "POST", "/v1/wait", json.dumps({"ids": [message], "until": "taken"}).encode(), worker=0
+        )
+    assert (whole["complete"], partial["complete"]) == (True, False)
+    assert [place["id"] for place in whole["places"]] == [message, copy]
+    assert [place["id"] for place in partial["places"]] == [message]
+    assert (refused.status, refused.json()["code"]) == (503, "unavailable")

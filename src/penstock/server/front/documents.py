@@ -25,6 +25,7 @@ from penstock.server.shards.destinations import ADMINISTRATION
 Document = dict[str, Any]
 
 _OK = 200
+_KNOWN = (_OK, Fault.NOT_FOUND.status, Fault.MESSAGE_REMOVED.status)  # A shard knows what it has of a message.
 _GONE, _QUEUED, _CONFIRMED, _COMPLETED = "gone", "Q", "S", "X"
 _AWAY = Kind.SENT.row.reason
 
@@ -49,11 +50,21 @@ async def message(asking: Asking) -> Responded:
     until = time.monotonic() + ARRIVAL_SECONDS_MAX
     while True:
         found, *answers = await asyncio.gather(*[_document(asking, shard, now, home) for shard in (home, *others)])
+        if found.status != _OK:
+            return found
         access = asking.request.access
         documents = [_visible(_decode(each.body), access) for each in (found, *answers) if each.status == _OK]
         if not _is_on_its_way(documents) or time.monotonic() > until:
-            return http.json_response(200, joined(_with_originals(documents))) if len(documents) > 1 else found
+            is_whole = all(each.status in _KNOWN for each in answers)
+            is_alone = is_whole and len(documents) == 1
+            return found if is_alone else _document_of(documents, is_whole=is_whole)
         await asyncio.sleep(ARRIVAL_LOOK_SECONDS)
+
+
+def _document_of(documents: Sequence[Document], *, is_whole: bool) -> http.Response:
+    """`is_whole`: all shards have answered."""
+    document = joined(_with_originals(documents))
+    return http.json_response(_OK, document | {"complete": is_whole and document["complete"]})
 
 
 async def _document(asking: Asking, shard: int, target: bytes, home: int) -> http.Response:
