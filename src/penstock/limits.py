@@ -301,7 +301,8 @@ assert BODY_BYTES_MAX * 6 // 4 + LINE_ENVELOPE_BYTES_MAX <= LINE_BYTES_MAX, "a b
 # WebSocket
 WS_MESSAGE_BYTES_MAX = 8 << 20  # A body of 1 MiB as JSON takes up to six times as much, each byte escaped.
 WS_REQUESTS_MAX = 1024  # Of one connection, handled at the same time; more stay unread.
-WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes.
+WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes, with those of the messages that they fetch.
+WS_EXPECTED_BYTES = 256 << 10  # That the first message will have, when a connection begins to fetch.
 WS_TURN_MESSAGES_MAX = 512  # Of one connection; then others have their turn, and the disk can begin.
 WS_TURN_MESSAGES_CROWDED_MAX = 64  # The same, while others wait.
 WS_PART_BYTES = 80 << 10  # Of a read, split into messages at once.

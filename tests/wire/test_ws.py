@@ -479,7 +479,7 @@ def test_requests_under_way_are_bounded_and_the_others_wait_their_turn(broker: B
 
 def test_large_messages_reach_a_slow_reader_without_being_held_in_memory(start_broker: StartBroker) -> None:
     broker = start_broker()
-    count = 64
+    count = 192
     with greeted(broker) as other:
         queue = fresh_queue(other)
         for _ in range(count):
