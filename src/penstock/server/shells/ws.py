@@ -55,46 +55,20 @@ from penstock.model.commands import Command, Fetch, FinishMany, Publish
 from penstock.model.values import Stage
 from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.peer import PeerConnection
+from penstock.server.shells.waiting_command import WaitingCommand
 from penstock.server.writer.port import ClientPort
 
 logger = logging.getLogger(__name__)
 
 _SHORT_BYTES = len(SHORT_HEADS[TEXT])
-_LARGE_BYTES = (
-    WS_UNSENT_BYTES_MAX // WS_REQUESTS_MAX
-)  # All unanswered requests together cannot exceed the limit with smaller answers.
+# All unanswered requests together cannot exceed the limit with smaller answers.
+_LARGE_BYTES = WS_UNSENT_BYTES_MAX // WS_REQUESTS_MAX
 _TEXT_HEADS, _BINARY_HEADS = SHORT_HEADS[TEXT], SHORT_HEADS[BINARY]
 
 
 class WsLimits(Protocol):
     @property
     def ping_seconds(self) -> float: ...
-
-
-class _Waiting:
-    """A command that waits for a message. It counts as unanswered until it is answered or cancelled."""
-
-    __slots__ = ("_connection", "_counts", "_reply", "handle")
-
-    def __init__(self, connection: WsConnection, reply: Callable[[Answer], None]) -> None:
-        self._connection = connection
-        self._reply = reply
-        self._counts = True
-        self.handle: Cancelable | None = None
-
-    def answer(self, answer: Answer) -> None:
-        if self._counts:
-            self._counts = False
-            self._connection.answered(self._reply, 1, 0, answer)
-        else:
-            self._reply(answer)  # Cancelled too late: a message was on its way already.
-
-    def cancel(self) -> None:
-        if self.handle:
-            self.handle.cancel()
-        if self._counts:
-            self._counts = False
-            self._connection.canceled()
 
 
 class WsConnection(PeerConnection):
@@ -382,7 +356,7 @@ class WsConnection(PeerConnection):
         reply(answer)
 
     def _submit_waiting(self, command: Fetch, reply: Callable[[Answer], None], stage: Stage) -> Cancelable:
-        waiting = _Waiting(self, reply)
+        waiting = WaitingCommand(self, reply)
         self._under_way += 1
         self._look_full()
         waiting.handle = super().submit(command, waiting.answer, stage)
