@@ -72,9 +72,8 @@ class Followed:
         self._place = place
         self._report = report
         self._since: Nanos = 0  # The time of what the shard has reported last.
-        self._left: dict[FollowedShard, Nanos] | None = (
-            None  # The same for those that it has left: clocks may differ.
-        )
+        # The same for the shards that it has left, because clocks may differ. Most messages leave none.
+        self._left: dict[FollowedShard, Nanos] | None = None
         self._is_stored = self._is_over = self._is_lost = False
         self._meanwhile: list[Happening] | None = None  # What is not reported yet: earlier things are being recalled.
         self._shard.port.when(Stage.SYNC, self._stored)
