@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.ws_client import WsClient
 
 SHARDS = 2
 DELIVERIES = 60  # Of each message, until it is finished.
+PAUSE_SECONDS = 0.01  # Before a message is delivered again: of its past, the newest 1,000 events are recalled.
 NOTICES = {"F": "assign", "R": "retry", "S": "finish"}
 
 
@@ -74,8 +76,10 @@ class Consumer(Thread):
             taken = self._broker.request("GET", f"/v1/queues/{self._queue}/messages?consumer=c&wait=1")
             for message in taken.json() if taken.status == 200 else ():
                 self.deliveries += 1
-                said = json.dumps({"id": message["id"], "outcome": outcome, "consumer": "c"}).encode()
-                return self._broker.request("POST", "/v1/confirm", body=said).status == 200
+                said: dict[str, Any] = {"id": message["id"], "outcome": outcome, "consumer": "c"}
+                said |= {"delay": PAUSE_SECONDS} if outcome == "retry" else {}
+                body = json.dumps(said).encode()
+                return self._broker.request("POST", "/v1/confirm", body=body).status == 200
         return False
 
 
