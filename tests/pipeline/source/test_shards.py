@@ -83,6 +83,7 @@ def test_bytes_bound_a_batch_of_all_shards(data: Path) -> None:
 def test_an_offset_is_given_for_each_shard(data: Path) -> None:
     assert stream(data, startingOffset='{"0": 5, "1": "latest"}').initialOffset() == {"0": 5, "1": 12}
     assert stream(data, startingOffset="latest").initialOffset() == {"0": 32, "1": 12}
+    assert stream(data, startingOffset=0).initialOffset() == {"0": 0, "1": 0}
     late = stream(data, startingOffset="1970-01-01T00:00:00.000002Z")
     assert late.initialOffset() == {"0": 32, "1": 12}
     with pytest.raises(OptionError, match="is one offset, but there are 2 shards"):

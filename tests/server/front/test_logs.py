@@ -60,6 +60,25 @@ def test_each_cursor_leads_to_what_comes_after_it(store: Store) -> None:
         assert events_of(store, **{"Last-Event-ID": events[index]["next"]}) == events[index + 1 :]
 
 
+def test_0_is_the_beginning_of_every_shard(store: Store) -> None:
+    whole = events_of(store)
+    assert events_of(store, "from=0") == events_of(store, **{"Last-Event-ID": "0"}) == whole
+    assert rows_of(batches_of(store, "from=0")[1]) == rows_of(batches_of(store)[1])
+    with store.connect() as connection:
+        followed = Followed(connection, "from=0")
+        followed.next()  # Where it begins.
+        assert [followed.next()[1] for _ in whole] == whole
+
+
+@pytest.mark.parametrize("name", ["from", "Last-Event-ID"])
+def test_another_number_is_refused_with_the_form_that_is_wanted(store: Store, name: str) -> None:
+    query, headers = ("from=17", {}) if name == "from" else ("", {name: "17"})
+    answer = store.request("GET", f"/v1/events?{query}", headers=headers)
+    assert (answer.status, answer.json()["code"]) == (400, "bad_request")
+    assert answer.json()["error"].startswith(f"{name} must be ")
+    assert "0:17,1:4" in answer.json()["error"]
+
+
 def test_parts_of_the_stream_are_the_whole(store: Store) -> None:
     whole, parts = events_of(store), list[dict[str, Any]]()
     cursor = "earliest"

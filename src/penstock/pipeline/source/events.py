@@ -79,6 +79,8 @@ class RangeReader:
     def _offsets(self, option: str, places: Places, extents: Sequence[Extent]) -> list[int]:
         """The offset of each shard that an option names. Raises `OptionError` if it does not fit the shards."""
         shards = range(len(extents))
+        if places == 0 and len(extents) > 1:
+            places = "earliest"  # The beginning of every shard, wherever its own offsets begin.
         if isinstance(places, int) and len(extents) > 1:
             raise OptionError(
                 f"{option} is one offset, but there are {len(extents)} shards with offsets of their own:"

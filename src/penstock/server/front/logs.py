@@ -24,7 +24,7 @@ from penstock.server.front.merged_source import MergedSource, streams_of
 from penstock.server.front.targets import target_with
 from penstock.server.shards.destinations import ADMINISTRATION
 
-_EACH = ("earliest", "latest", "now")
+_EACH = {"0": "earliest"} | {name: name for name in ("earliest", "latest", "now")}  # The same place in every shard.
 _NO_STORE = b"Cache-Control: no-store\r\n"
 _CONTENT_TYPE = re.compile(rb"Content-Type: [^\r]*")
 _LAST_SEEN = b"last-event-id"
@@ -53,8 +53,7 @@ async def events(asking: Asking) -> Responded:
     if shard is not None or chosen is None:
         return await asking.at(shard or ADMINISTRATION)
     given = _given(asking)
-    begun = asking.request.headers.get(_LAST_SEEN, b"").decode("latin-1") or given.get("from", "earliest")
-    targets = [target_with(asking.request.target, **{"from": each}) for each in _starts(begun, asking.shards.shards)]
+    targets = [target_with(asking.request.target, **{"from": each}) for each in _starts(asking, given)]
     # As Server-Sent Events a stream says where it begins, and how far it has come when nothing matches.
     accepted = asking.request.headers[b"accept"] if chosen == "arrow" else b"text/event-stream"
     streams = await streams_of(asking, targets, headers={b"accept": accepted, _LAST_SEEN: b"", MERGED: b""})
@@ -79,16 +78,19 @@ def _merging(chosen: Format, pieces: Sequence[Pieces], given: dict[str, str]) ->
     return arrow_readers, ArrowWriter(arrow_readers, bodies=given.get("bodies") != "false")
 
 
-def _starts(text: str, shards: int) -> list[str]:
+def _starts(asking: Asking, given: dict[str, str]) -> list[str]:
     """Where the readers of all shards begin. Raises `ProtocolError`."""
+    last_seen, shards = asking.request.headers.get(_LAST_SEEN, b"").decode("latin-1"), asking.shards.shards
+    text = last_seen or given.get("from", "earliest")
     if text in _EACH:
-        return [text] * shards
+        return [_EACH[text]] * shards
     found = dict(re.findall(r"([0-9]{1,4}):([0-9]{1,18}(?:\.[0-9])?)", text))
     parts = [f"{shard}:{found.get(str(shard))}" for shard in range(shards)]
     if ",".join(parts) != text:
         raise ProtocolError(
-            f"from must be the next of an event, earliest, latest or now; with several shards, give shard with an"
-            f" offset, or offsets of all {shards}: 0:17,1:5,…"
+            f"{'Last-Event-ID' if last_seen else 'from'} must be the next of an event, such as 0:17,1:4 with an offset"
+            f" for each of {shards} shards, or earliest, latest or now, or 0 for the beginning of every shard; another"
+            " number needs shard"
         )
     return [found[str(shard)] for shard in range(shards)]
 
