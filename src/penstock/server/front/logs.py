@@ -24,7 +24,12 @@ from penstock.server.front.merged_source import MergedSource, streams_of
 from penstock.server.front.targets import target_with
 from penstock.server.shards.destinations import ADMINISTRATION
 
-_EACH = {"0": "earliest"} | {name: name for name in ("earliest", "latest", "now")}  # The same place in every shard.
+_EACH = {
+    "0": "earliest",
+    "earliest": "earliest",
+    "latest": "latest",
+    "now": "now",
+}  # What names a place in every shard.
 _NO_STORE = b"Cache-Control: no-store\r\n"
 _CONTENT_TYPE = re.compile(rb"Content-Type: [^\r]*")
 _LAST_SEEN = b"last-event-id"
@@ -87,10 +92,10 @@ def _starts(asking: Asking, given: dict[str, str]) -> list[str]:
     found = dict(re.findall(r"([0-9]{1,4}):([0-9]{1,18}(?:\.[0-9])?)", text))
     parts = [f"{shard}:{found.get(str(shard))}" for shard in range(shards)]
     if ",".join(parts) != text:
+        name = "Last-Event-ID" if last_seen else "from"
         raise ProtocolError(
-            f"{'Last-Event-ID' if last_seen else 'from'} must be the next of an event, such as 0:17,1:4 with an offset"
-            f" for each of {shards} shards, or earliest, latest or now, or 0 for the beginning of every shard; another"
-            " number needs shard"
+            f"{name} must be the next of an event, such as 0:17,1:4 with an offset for each of {shards} shards, or"
+            " earliest, latest or now, or 0 for the beginning of every shard; another number needs shard"
         )
     return [found[str(shard)] for shard in range(shards)]
 
