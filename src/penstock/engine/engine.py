@@ -22,6 +22,7 @@ from penstock.engine.decide import (
     finish,
     move,
     names,
+    probe,
     publish,
     publish_once,
     publish_topics,
@@ -50,6 +51,7 @@ from penstock.model import (
     token_events,
 )
 from penstock.model.answers import Answer, Decision, Done
+from penstock.model.probe import Probe
 from penstock.model.values import Nanos, Position
 
 DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
@@ -117,6 +119,7 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     courier_commands.CheckDeadLetterQueue: administer.check_dead_letter_queue,
     courier_commands.ForgetDeadLetters: administer.forget_dead_letters,
 }
+DECIDE[Probe] = probe.probe_with(DECIDE)
 
 EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] = {
     events.Logged: arrivals.logged,

@@ -14,6 +14,7 @@ from penstock.model import commands, courier_commands, schedule_commands, token_
 from penstock.model.access import EVERY_NAME, SOME_NAME, Access, Need, Verb
 from penstock.model.answers import Refused
 from penstock.model.commands import Command
+from penstock.model.probe import Probe
 from penstock.model.settings import QueueSettings
 from penstock.model.values import DEFAULT_QUEUE
 
@@ -120,6 +121,11 @@ def _schedule(command: schedule_commands.SetSchedule, _: NameOf) -> Iterator[Nee
         yield _PUBLISH, wanted.object
 
 
+def _head(command: Probe, name_of: NameOf) -> Iterable[Need]:
+    row = PERMISSIONS[type(command.head)]
+    return row(command.head, name_of) if row else ()
+
+
 def _look_up(command: commands.LookUp, name_of: NameOf) -> Iterable[Need]:
     """The log still has messages of queues that are gone."""
     return ((_READ, name_of(command.queue) or EVERY_NAME),)
@@ -182,6 +188,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     **dict.fromkeys(
         (token_commands.SetToken, token_commands.RotateToken, token_commands.RevokeToken), lambda _, __: (ADMINISTER,)
     ),
+    Probe: _head,
     # Only services of the broker send these.
     commands.AdmitRows: None,
     commands.TakeRows: None,

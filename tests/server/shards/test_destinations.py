@@ -44,6 +44,7 @@ from penstock.model.commands import (
     UpdateQueue,
 )
 from penstock.model.courier_commands import CheckDeadLetterQueue, ForgetDeadLetters
+from penstock.model.probe import Probe
 from penstock.model.schedule_commands import (
     DeleteSchedule,
     DescribeSchedule,
@@ -229,12 +230,24 @@ def test_the_versions_of_an_object_are_joined_newest_first() -> None:
 def test_a_dead_letter_queue_elsewhere_must_exist_before_a_queue_names_it() -> None:
     create = CreateQueue("a", QueueSettings(redrive_policy=RedrivePolicy(3, "b")))
     parts = parts_of(create)
-    assert parts.commands == [(1, CheckDeadLetterQueue("b")), (0, create)]
-    refused = Refused(Reason.NO_DEAD_LETTER_QUEUE, "b")
-    assert not parts.goes_on([refused])
-    assert parts.join([refused]) == refused
-    assert parts.join([Done(), described("a", 1)]) == described("a", 1)
+    assert parts.commands == [(0, Probe(create)), (1, CheckDeadLetterQueue("b")), (0, create)]
+    for answers in (
+        [Refused(Reason.QUEUE_EXISTS, "a")],
+        [Done(), Refused(Reason.NO_DEAD_LETTER_QUEUE, "b")],
+    ):
+        assert not parts.goes_on(answers)
+        assert parts.join(answers) == answers[-1]
+    assert parts.join([Done(), Done(), described("a", 1)]) == described("a", 1)
     assert destination(CreateQueue("a", QueueSettings(redrive_policy=RedrivePolicy(3, "also-a"))), SHARDS) == 0
+
+
+def test_a_question_goes_where_its_command_goes_first() -> None:
+    create = CreateQueue("a", QueueSettings(redrive_policy=RedrivePolicy(3, "b")))
+    for head, shard in ((Finish(7, 1), 2), (DeleteQueue("b"), 1), (create, 0)):
+        assert destination(Probe(head), SHARDS) == shard
+    everywhere = parts_of(Probe(DescribeSchedule("nightly")))
+    assert everywhere.commands == [(shard, Probe(DescribeSchedule("nightly"))) for shard in range(4)]
+    assert everywhere.join([Refused(Reason.NO_SCHEDULE, "nightly"), Done()]) == Done()
 
 
 def test_a_change_of_other_settings_asks_no_other_shard() -> None:

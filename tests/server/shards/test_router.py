@@ -25,10 +25,11 @@ from penstock.model.commands import (
     PublishInTurn,
     PublishTopics,
     Pull,
+    UpdateQueue,
 )
 from penstock.model.happening import Happening
 from penstock.model.kinds import Kind
-from penstock.model.settings import QueueSettings
+from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
 from penstock.server.shards.link import Link
 from penstock.server.shards.remote_port import RemotePort
@@ -74,7 +75,16 @@ def sharded(story: Callable[[Store], Coroutine[Any, Any, None]]) -> Callable[[Pa
             ports: list[ClientPort] = [
                 RemotePort(shard, near) if shard % 2 else loops[shard] for shard in range(SHARDS)
             ]
-            store = Store(Router(ShardMap(SHARDS, dict(zip(NAMES, range(SHARDS), strict=True))), ports), near, loops)
+            store = Store(
+                Router(
+                    ShardMap(
+                        SHARDS, {"new-a": 0, "none-in-shard-1": 1} | dict(zip(NAMES, range(SHARDS), strict=True))
+                    ),
+                    ports,
+                ),
+                near,
+                loops,
+            )
             for name in NAMES:
                 await store.ask(CreateQueue(name, QueueSettings(keep="all")))
             await asyncio.wait_for(story(store), 60)
@@ -211,7 +221,7 @@ async def test_without_the_other_worker_its_queues_are_unavailable_and_the_other
 
 
 class Ada:
-    access = Access("ada", [scope_of("consume:a,b")])
+    access = Access("ada", [scope_of("consume,publish:a,b,a.*")])
     address = "::1"
     dialect = "nq"
 
@@ -224,3 +234,24 @@ async def test_what_a_client_may_do_is_asked_in_each_shard(store: Store) -> None
     assert Refused(Reason.FORBIDDEN, "consume on d") in store.answers
     assert store.router.refusal(Ada(), Fetch("d")) == Refused(Reason.FORBIDDEN, "consume on d")
     assert store.router.refusal(Ada(), Fetch("b")) is None
+
+
+@sharded
+async def test_of_what_a_client_may_not_do_as_a_whole_no_shard_does_a_part(store: Store) -> None:
+    publishes = [Publish(name, [NewMessage(b"x")]) for name in ("a", "b", "d")]
+    about = [NewMessage(b"x", topics=(f"{name}.new",)) for name in ("a", "d")]
+    for command in (PublishInTurn(publishes), PublishTopics(about, DEFAULTS)):
+        store.router.submit_as(Ada(), command, store.answers.append)
+    await until(lambda: len(store.answers) == 2)
+    refused = [answer for answer in store.answers if isinstance(answer, Refused)]
+    assert [each.detail for each in refused] == ["publish on d", "publish on d.new"]
+    for name in NAMES:
+        assert (await store.ask(DescribeQueue(name))).messages == 0
+
+
+@sharded
+async def test_a_queue_that_exists_is_said_before_its_dead_letter_queue_is_missing(store: Store) -> None:
+    dead = QueueSettings(redrive_policy=RedrivePolicy(1, "none-in-shard-1"))
+    for name, reason in (("a", Reason.QUEUE_EXISTS), ("new-a", Reason.NO_DEAD_LETTER_QUEUE)):
+        assert (await store.ask(CreateQueue(name, dead))).reason is reason
+    assert (await store.ask(UpdateQueue("none", dead))).reason is Reason.NO_QUEUE

@@ -19,7 +19,7 @@ from msgspec.structs import fields
 from penstock import __version__
 from penstock.errors import ProtocolError
 from penstock.limits import LINK_FRAME_BYTES_MAX
-from penstock.model import answers, commands, courier_commands, schedule_commands, token_commands
+from penstock.model import answers, commands, courier_commands, probe, schedule_commands, token_commands
 from penstock.model.access import EVERYTHING, NOBODY, Access, scope_of
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
@@ -41,7 +41,7 @@ def _kinds_in(*modules: Any) -> list[type[Struct]]:
     return sorted(kinds, key=lambda each: each.__name__)
 
 
-COMMANDS = _kinds_in(commands, courier_commands, schedule_commands, token_commands)
+COMMANDS = _kinds_in(commands, courier_commands, schedule_commands, token_commands, probe)
 ANSWERS = _kinds_in(answers)
 
 

@@ -18,6 +18,7 @@ from penstock.limits import NEVER_NS
 from penstock.model import commands, courier_commands, schedule_commands, token_commands
 from penstock.model.answers import Answer, ObjectDescription, Pulled, QueueList, Refused, Repeated, ScheduleList
 from penstock.model.commands import Command
+from penstock.model.probe import Probe
 from penstock.server.shards.shard_map import ShardMap
 
 ADMINISTRATION = 0  # The shard that knows what does not belong to a queue.
@@ -201,13 +202,15 @@ def _pulled(answers: list[Pulled | Refused], order: dict[str, int]) -> Answer:
 
 
 def _settings(command: commands.CreateQueue | commands.UpdateQueue, shards: ShardMap) -> Destination:
-    """First the shard of a dead-letter queue elsewhere: it must exist. In the end all others know of a channel."""
+    """A dead-letter queue elsewhere must exist, but that is asked when nothing is wrong with the name of the queue
+    itself. In the end all others know of a channel."""
     home, policy, topics = shards.of_name(command.name), command.settings.redrive_policy, command.settings.topics
     fields = getattr(command, "fields", None)
     first: list[tuple[int, Command]] = []
     if policy and (fields is None or "redrive_policy" in fields):
         there = shards.of_name(policy.dead_letter_queue)
-        first = [(there, courier_commands.CheckDeadLetterQueue(policy.dead_letter_queue))] if there != home else []
+        check = courier_commands.CheckDeadLetterQueue(policy.dead_letter_queue)
+        first = [(home, Probe(command)), (there, check)] if there != home else []
     learn = courier_commands.LearnChannel(home, command.name, topics)
     is_channel = topics and (fields is None or "topics" in fields)
     others = [(shard, learn) for shard in range(shards.shards) if shard != home and is_channel]
@@ -320,6 +323,19 @@ def _planned(lists: list[ScheduleList | Refused], wanted: slice) -> Answer:
     return ScheduleList(sum(each.total for each in found), schedules[wanted])
 
 
+# ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _probe(command: Probe, shards: ShardMap) -> Destination:
+    """Where the command would go first. One about a schedule goes everywhere: any shard may have it."""
+    found = destination(command.head, shards)
+    if isinstance(found, int):
+        return found
+    if found.in_turn:
+        return found.commands[0][0]
+    return replace(found, commands=[(shard, command) for shard, _ in found.commands])
+
+
 # ── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 DESTINATIONS: dict[type[Command], Row | None] = {
@@ -331,6 +347,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
         _queue,
     ),
     **dict.fromkeys((commands.CreateQueue, commands.UpdateQueue), _settings),
+    Probe: _probe,
     commands.DeleteQueue: _delete_queue,
     commands.DescribeQueue: _name,
     schedule_commands.SetSchedule: _set_schedule,

@@ -10,6 +10,7 @@ from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.answers import Answer, Done, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, PublishOnce
+from penstock.model.permissions import forbidden
 from penstock.model.values import Stage
 from penstock.server.shards.claims import Claim, needs_claim
 from penstock.server.shards.destinations import Destination, Parts, destination
@@ -17,6 +18,10 @@ from penstock.server.shards.followed import Followed, FollowedShard
 from penstock.server.shards.search_away import BY_ID, BY_IDS, follow, follow_each
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.port import ClientPort, Lost, Pending, Reply, Report, nobody
+
+
+def _unknown(_: int) -> None:
+    """The name of a queue, by its number: only its shard knows that."""
 
 
 class Router:
@@ -37,6 +42,9 @@ class Router:
 
     def _route(self, client: Client | None, command: Command, reply: Reply, stage: Stage) -> Pending | None:
         found = destination(command, self._shards)
+        if client and isinstance(found, Parts) and forbidden(client.access, command, _unknown):
+            shard = found.commands[0][0]  # Refuses it as a whole, and records that.
+            return self._pass(client, stage, shard, command, reply)
         if type(command) is PublishOnce and needs_claim(command, found, self._shards):
             port = self._ports[self._shards.of_key(command.key)]
             Claim(command, port, partial(self._carry_out, client, found, command), found).begin(reply, stage)
