@@ -21,6 +21,7 @@ from tests.support.ws_client import RawWs, WsClient, client_frame
 MQS = {"retention_timeout": 600, "visibility_timeout": 30, "message_deduplication": False}
 ADMIN = "settings-secret"
 WRONG = "pst_wrong"
+NOBODY = "6f1e7a52-7f0d-4c8b-9a55-0d3f6c1b2a11"  # The id of no message.
 
 
 class House(NamedTuple):
@@ -138,15 +139,22 @@ def test_a_message_is_confirmed_extended_read_and_deleted_by_those_who_may(house
     ):
         for name in ("publish", "consume", "read", "manage", "other"):
             answer = house.ask(house.tokens[name], method, path, body)
-            if name != verb:
+            if name in ("publish", "other"):  # They do not see the queue.
+                unknown = house.ask(house.tokens[name], method, path.replace(sent, NOBODY), _about(body, NOBODY))
+                assert (answer.status, answer.body) == (404, unknown.body), (name, path, answer)
+            elif name != verb:
                 assert (answer.status, answer.json()["code"]) == (403, "forbidden"), (name, path, answer)
                 assert f"{verb} on orders" in answer.json()["error"]
+
+
+def _about(body: Any, identifier: str) -> Any:
+    return body | {"id": identifier} if body and "id" in body else body
 
 
 def test_a_wait_is_for_those_who_publish_or_read(house: House) -> None:
     sent = house.ask(house.tokens["publish"], "POST", "/v1/queues/orders/messages", document()).json()["id"]
     wanted = {"ids": [sent], "until": "taken"}
-    for name, code in (("publish", None), ("read", None), ("consume", "forbidden"), ("other", "forbidden")):
+    for name, code in (("publish", None), ("read", None), ("consume", "forbidden"), ("other", "no_message")):
         found = house.ask(house.tokens[name], "POST", "/v1/wait", wanted).json()["messages"]
         assert [each.get("code") for each in found] == ([code] if code else []), name
 

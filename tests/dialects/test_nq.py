@@ -93,6 +93,12 @@ def test_an_error_half_way_through_a_post_comes_with_what_was_stored_before_it()
     assert told(call, failed) == (503, {"_error": "messages.a: unavailable now: no disk"})
 
 
+def test_a_post_to_several_queues_that_is_forbidden_names_the_right_one() -> None:
+    call = post({"messages": {"a": ["1"], "b": ["2"]}})
+    status, body = told(call, Refused(Reason.FORBIDDEN, "publish on b"))
+    assert (status, body["_error"].partition(";")[0]) == (403, "access denied: publish on b")
+
+
 def test_too_many_queues_is_the_brokers_limit() -> None:
     status, body = told(post({"messages": {"q": ["x"]}}), Refused(Reason.TOO_MANY_QUEUES))
     assert (status, body.keys()) == (503, {"_error"})

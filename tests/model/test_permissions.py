@@ -31,7 +31,8 @@ from penstock.model.commands import (
     Tick,
     UpdateQueue,
 )
-from penstock.model.permissions import PERMISSIONS, forbidden
+from penstock.model.permissions import PERMISSIONS, forbidden, only_seen, told
+from penstock.model.probe import Probe
 from penstock.model.schedule_commands import SetSchedule
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
@@ -107,3 +108,24 @@ def test_a_command_needs_its_verbs_on_its_names(
     command: Command, scopes: tuple[str, ...], missing: str | None
 ) -> None:
     assert refused(command, *scopes) == missing
+
+
+@pytest.mark.parametrize("command", [Finish(1, 1), LookUp(1, 1), AwaitMessage(1, 1), Probe(Finish(1, 1))])
+@pytest.mark.parametrize(
+    ("scope", "reason"), [("manage:jobs", Reason.NO_MESSAGE), ("manage:orders", Reason.FORBIDDEN)]
+)
+def test_of_a_message_in_a_queue_that_it_does_not_see_a_client_hears_nothing(
+    command: Command, scope: str, reason: Reason
+) -> None:
+    access = Access("somebody", [scope_of(scope)])
+    refused = forbidden(access, command, QUEUES.get)
+    assert refused
+    assert refused.reason is Reason.FORBIDDEN, "so it is recorded"
+    assert told(access, command, refused, QUEUES.get).reason is reason
+
+
+def test_what_is_claimed_of_a_queue_that_a_client_does_not_see_is_missing() -> None:
+    access = Access("somebody", [scope_of("consume:orders")])
+    claimed = commands.FinishClaimed([(1, 1, 5), (2, 1, 5), (9, 1, 5)], "me")
+    assert only_seen(access, claimed, QUEUES.get) == commands.FinishClaimed([(1, 1, 5), (0, 1, 5), (0, 1, 5)], "me")
+    assert only_seen(access, Fetch("secret"), QUEUES.get) == Fetch("secret")

@@ -256,6 +256,8 @@ def _render_post(names: list[str], commands: Sequence[Publish | PublishRun], ans
 
 
 def _render_posts(names: list[str], commands: Sequence[Publish | PublishRun], answer: Answer) -> Response:
+    if isinstance(answer, Refused) and answer.reason is Reason.FORBIDDEN:
+        return _refusal(answer)  # It names the queue, which need not be the first one.
     answers: Sequence[Answer] = (answer,) if isinstance(answer, Refused) else answer  # type: ignore[assignment]
     return _render_post(names, commands, answers)
 

@@ -2,12 +2,17 @@
 
 A row returns needs: one of some verbs on a name. All needs of a command must be met. A command that names a queue by
 its number needs nothing if that queue is gone: the engine refuses it.
+
+Names are no secrets: a client that may not use one hears so, whether or not there is anything of that name. Ids are:
+one of a queue that the client does not see is to it an id that was never given out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from msgspec.structs import replace
 
 from penstock.errors import Reason
 from penstock.model import commands, courier_commands, schedule_commands, token_commands
@@ -25,6 +30,8 @@ _PUBLISH, _CONSUME, _MANAGE = (Verb.PUBLISH,), (Verb.CONSUME,), (Verb.MANAGE,)
 _READ = (Verb.READ,)
 _LOOK = (Verb.READ, Verb.CONSUME, Verb.MANAGE)
 _AWAIT = (Verb.PUBLISH, Verb.READ)
+UNSEEN = Refused(Reason.NO_MESSAGE, "unseen")  # As for an id that was never given out. Nobody looks for it elsewhere.
+_NO_QUEUE_NUMBER = 0
 READ_THE_LOG: Need = (_READ, EVERY_NAME)
 ADMINISTER: Need = ((Verb.ADMIN,), EVERY_NAME)
 
@@ -38,6 +45,30 @@ def forbidden(access: Access, command: Command, name_of: NameOf) -> Refused | No
         if not access.allows(need):
             return denied(need)
     return None
+
+
+def told(access: Access, command: Command, refused: Refused, name_of: NameOf) -> Refused:
+    """What the client hears of this refusal."""
+    about: Any = command.head if isinstance(command, Probe) else command
+    return UNSEEN if type(about) in BY_NUMBER and not _sees(access, name_of(about.queue)) else refused
+
+
+def only_seen(access: Access, command: Command, name_of: NameOf) -> Command:
+    """The same, but with a number that no queue has in place of those of queues that the client does not see: so
+    messages of these are missing, as those that were never there."""
+    if not isinstance(command, commands.ReadClaimed | commands.FinishClaimed):
+        return command
+    return replace(
+        command,
+        claimed=[
+            (number if _sees(access, name_of(number)) else _NO_QUEUE_NUMBER, first, last)
+            for number, first, last in command.claimed
+        ],
+    )
+
+
+def _sees(access: Access, name: str | None) -> bool:
+    return name is not None and access.sees(name)
 
 
 def denied(need: Need) -> Refused:
@@ -130,6 +161,14 @@ def _look_up(command: commands.LookUp, name_of: NameOf) -> Iterable[Need]:
     """The log still has messages of queues that are gone."""
     return ((_READ, name_of(command.queue) or EVERY_NAME),)
 
+
+BY_NUMBER: frozenset[type[Command]] = frozenset(
+    (
+        *(commands.Finish, commands.Release, commands.Settle, commands.Extend, commands.Delete, commands.Cancel),
+        *(commands.Reschedule, commands.LookUp, commands.AwaitMessage),
+    )
+)
+"""About one message, which its id names."""
 
 PERMISSIONS: dict[type[Command], Row | None] = {
     commands.Publish: _queue(_PUBLISH),

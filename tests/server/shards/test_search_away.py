@@ -199,8 +199,9 @@ async def test_a_message_on_its_way_is_not_answered_for(store: Store) -> None:
 @live
 async def test_who_may_not_use_the_queue_in_the_id_may_not_use_the_message_elsewhere(store: Store) -> None:
     [message] = await store.dead_letters(1)
-    stranger = Introduce(1, Access("stranger", [scope_of("consume:other")]), "", "")
-    refused = await store.ask(Finish(message.queue, message.sequence), stranger)
-    assert isinstance(refused, Refused)
-    assert refused.reason is Reason.FORBIDDEN
+    for scope, reason in (("consume:other", Reason.NO_MESSAGE), ("read:a", Reason.FORBIDDEN)):
+        stranger = Introduce(1, Access("stranger", [scope_of(scope)]), "", "")
+        refused = await store.ask(Finish(message.queue, message.sequence), stranger)
+        assert isinstance(refused, Refused)
+        assert refused.reason is reason
     assert store.shards.bodies("dead").total() == 1

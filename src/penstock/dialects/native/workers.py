@@ -27,12 +27,12 @@ class Report(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class WorkersKeeper(Protocol):
-    def report(self, name: str, report: Report) -> None: ...
+    """Names of workers are chosen by clients that do not know of each other: one name may be that of several."""
 
-    def remove(self, name: str) -> bool:
-        """Returns whether it was known."""
+    def report(self, name: str, report: Report, access: Access) -> None: ...
 
-    def queues_of(self, name: str) -> list[str]: ...
+    def remove(self, name: str, access: Access) -> bool:
+        """Remove those that the client may consume for. Returns whether it sees one of this name."""
 
     def list(self, access: Access) -> list[dict[str, Any]]:
         """Those that work for a queue that the client sees, the one that was heard longest ago first."""
@@ -56,17 +56,16 @@ class Workers:
 
     def _put(self, request: http.Request, segment: bytes) -> http.Response:
         name, report = _name(segment), http.decoded(_decode, request.body)
-        queues = [
-            http.checked_text(queue, "a queue name") for queue in (*report.queues, *self._keeper.queues_of(name))
-        ]
+        queues = [http.checked_text(queue, "a queue name") for queue in report.queues]
         http.require(request.access, *[((Verb.CONSUME,), queue) for queue in queues])
-        self._keeper.report(name, report)
+        self._keeper.report(name, report, request.access)
         return http.Response(204)
 
     def _remove(self, request: http.Request, segment: bytes) -> http.Response:
+        """It is like an id: only who sees it hears that there is one."""
         name = _name(segment)
-        http.require(request.access, *[((Verb.CONSUME,), queue) for queue in self._keeper.queues_of(name)])
-        return http.Response(204) if self._keeper.remove(name) else http.error_response(Fault.NO_WORKER, name)
+        removed = self._keeper.remove(name, request.access)
+        return http.Response(204) if removed else http.error_response(Fault.NO_WORKER, name)
 
 
 def _name(segment: bytes) -> str:

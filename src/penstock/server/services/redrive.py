@@ -38,14 +38,22 @@ class Redrives(Jobs):
 
     async def redrive(self, client: Client, order: Order) -> Job:
         self.check_room()
-        if order.dry_run or (order.to and self.writer.engine.is_elsewhere(order.to)):
-            await accepted(self.all_queues, DescribeQueue(order.to or order.criteria.queue))
+        for name in self._unchecked(order):
+            await accepted(self.all_queues, DescribeQueue(name))
         record_end: RecordEnd = _no_record
         if not order.dry_run:
             moving = Redrive(order.criteria.queue, (), order.to)
             record_end = await self._audit.begin(client, moving, _recorded(order))
         source: QueueDescription = await accepted(self.writer, DescribeQueue(order.criteria.queue))
         return await self.begin(_Redrive(self._searches, order, source.last_sequence, record_end))
+
+    def _unchecked(self, order: Order) -> list[str]:
+        """The queues that must exist, the source first, as far as the audit does not see to that."""
+        engine, source = self.writer.engine, order.criteria.queue
+        if order.dry_run:
+            return [source, order.to] if order.to else [source]
+        is_away = order.to and engine.queue(source) is not None and engine.is_elsewhere(order.to)
+        return [order.to] if is_away else []
 
 
 def _no_record(_: Settings) -> None:

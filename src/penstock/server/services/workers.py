@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from penstock.dialects.native.workers import Report
+from penstock.dialects.wire.http import require
 from penstock.limits import SECOND_NS
-from penstock.model.access import Access
+from penstock.model.access import EVERY_NAME, Access, Need, Verb
 from penstock.model.values import Nanos
 from penstock.server.measures import Samples
 from penstock.server.services.contract import Service
@@ -25,6 +26,16 @@ class _Heard(NamedTuple):
     since: Nanos
     last: Nanos
 
+    def seen(self, access: Access) -> list[str]:
+        """Its queues that a client sees. Who sees none does not see the worker."""
+        return [queue for queue in self.report.queues if access.sees(queue)]
+
+    def missing_needs(self, access: Access) -> list[Need]:
+        """What a client that sees the worker lacks to speak for it, without the name of a queue that it does not
+        see."""
+        lacking = [queue for queue in self.report.queues if not access.may(Verb.CONSUME, queue)]
+        return [((Verb.CONSUME,), queue if access.sees(queue) else EVERY_NAME) for queue in lacking]
+
     def is_missing(self, now: Nanos) -> bool:
         return now - self.last > MISSED_MAX * self.report.seconds * SECOND_NS
 
@@ -32,21 +43,32 @@ class _Heard(NamedTuple):
 class WorkerReports(Service):
     def __init__(self, writer: ServicePort) -> None:
         super().__init__(writer)
-        self._heard: dict[str, _Heard] = {}  # The one that was heard longest ago comes first.
+        # By name and identity. The one that was heard longest ago comes first.
+        self._heard: dict[tuple[str, str], _Heard] = {}
 
-    def report(self, name: str, report: Report) -> None:
-        now, known = self.writer.now(), self._heard.pop(name, None)
-        self._heard[name] = _Heard(report, known.since if known else now, now)
+    def report(self, name: str, report: Report, access: Access) -> None:
+        """It takes the place of one of the same name that the client may speak for."""
+        now = self.writer.now()
+        known = [self._heard.pop(key) for key in self._keys_of(name, access)]
+        since = min([each.since for each in known], default=now)
+        self._heard[name, access.identity] = _Heard(report, since, now)
         oldest = next(iter(self._heard))
         if len(self._heard) > WORKERS_MAX or now - self._heard[oldest].last > FORGOTTEN_SECONDS * SECOND_NS:
             del self._heard[oldest]
 
-    def remove(self, name: str) -> bool:
-        return self._heard.pop(name, None) is not None
+    def remove(self, name: str, access: Access) -> bool:
+        keys = self._keys_of(name, access)
+        for key in keys:
+            del self._heard[key]
+        seen = [heard for key, heard in self._heard.items() if key[0] == name and heard.seen(access)]
+        if seen and not keys:
+            require(access, *seen[0].missing_needs(access))
+        return bool(keys)
 
-    def queues_of(self, name: str) -> list[str]:
-        heard = self._heard.get(name)
-        return heard.report.queues if heard else []
+    def _keys_of(self, name: str, access: Access) -> list[tuple[str, str]]:
+        """Those of this name that the client may speak for."""
+        found = [(key, heard) for key, heard in self._heard.items() if key[0] == name]
+        return [key for key, heard in found if key[1] == access.identity or not heard.missing_needs(access)]
 
     def list(self, access: Access) -> list[dict[str, Any]]:
         now = self.writer.now()
@@ -60,8 +82,8 @@ class WorkerReports(Service):
                 "heard": heard.last // 1_000_000 / 1000,
                 "missing": heard.is_missing(now),
             }
-            for name, heard in self._heard.items()
-            if (seen := [queue for queue in heard.report.queues if access.sees(queue)])
+            for (name, _), heard in self._heard.items()
+            if (seen := heard.seen(access))
         ]
 
     def state(self) -> Iterable[tuple[str, Samples]]:

@@ -27,9 +27,12 @@ from penstock.model.commands import (
     SettleMany,
 )
 from penstock.model.courier_commands import Locate
+from penstock.model.permissions import UNSEEN
+from penstock.model.probe import Probe
 from penstock.server.writer.port import ClientPort, Reply
 
-BY_ID = frozenset((Finish, Release, Settle, Extend, Delete, Cancel, Reschedule, LookUp))
+_BY_ID = frozenset((Finish, Release, Settle, Extend, Delete, Cancel, Reschedule, LookUp))
+BY_ID = _BY_ID | {Probe}  # Which may be about one of these.
 BY_IDS = frozenset((FinishMany, SettleMany))
 _NOWHERE = -1  # Where a message has left that is asked for in its home.
 _ON_ITS_WAY = Refused(Reason.UNAVAILABLE, "the message is on its way to another shard")
@@ -39,11 +42,17 @@ Send = Callable[[int, Command, Reply], object]  # To a shard.
 
 def is_missing(answer: Any) -> bool:
     """Whether the message may be elsewhere."""
-    return isinstance(answer, Discarded) or (isinstance(answer, Refused) and answer.reason is Reason.NO_MESSAGE)
+    if isinstance(answer, Refused):
+        return answer.reason is Reason.NO_MESSAGE and answer != UNSEEN
+    return isinstance(answer, Discarded)
 
 
 def follow(home: int, ports: Sequence[ClientPort], send: Send, command: Any, reply: Reply) -> Reply:
     """A reply that sends a command on if the message was not found in its home."""
+
+    about = command.head if type(command) is Probe else command
+    if type(about) not in _BY_ID:
+        return reply
 
     def answered(answer: Any) -> None:
         if is_missing(answer):
@@ -88,6 +97,8 @@ class _Search:
     ) -> None:
         self._ports, self._send = ports, send
         self._command, self._answer, self._reply = command, answer, reply
+        about: Any = command.head if type(command) is Probe else command
+        self._place = about.queue, about.sequence
         self._asked: dict[
             tuple[int, int], int
         ] = {}  # By shard and the one that the message left: up to which serial.
@@ -108,7 +119,7 @@ class _Search:
         if self._questions > LOCATE_QUESTIONS_PER_SHARD * len(self._ports):
             self._reply(_ON_ITS_WAY)
             return
-        where = Locate(self._command.queue, self._command.sequence, source, serial)
+        where = Locate(*self._place, source, serial)
         self._ports[shard].submit(where, partial(self._located, shard))
 
     def _located(self, shard: int, found: Location | Refused) -> None:

@@ -18,7 +18,8 @@ from penstock.model.answers import Answer, Refused
 from penstock.model.audit import ACTS
 from penstock.model.client import Client
 from penstock.model.commands import Command, FinishMany, ListQueues, SettleMany
-from penstock.model.permissions import NameOf, forbidden
+from penstock.model.permissions import NameOf, forbidden, only_seen, told
+from penstock.model.probe import Probe
 from penstock.model.schedule_commands import ListSchedules
 from penstock.model.values import Stage
 from penstock.server.histogram import Latencies
@@ -75,9 +76,14 @@ class Gate:
 
     def refusal(self, client: Client, command: Command) -> Refused | None:
         refused = None if client.access is EVERYTHING else forbidden(client.access, command, self._name_of)
-        if refused and self.auditor:
-            self.auditor.forbid(client, command, refused)
-        return refused
+        if refused is None:
+            return None
+        self._record(client, command, refused)
+        return told(client.access, command, refused, self._name_of)
+
+    def _record(self, client: Client, command: Command, refused: Refused) -> None:
+        if self.auditor:
+            self.auditor.forbid(client, command.head if isinstance(command, Probe) else command, refused)
 
     def _refuse(self, client: Client, command: Command, reply: Reply, stage: Stage, refused: Refused) -> None:
         """Commands of one conversation that came together stand for themselves: each is refused, or carried out."""
@@ -86,9 +92,12 @@ class Gate:
         elif isinstance(command, SettleMany):
             self._submit_each(client, command.settles, reply, stage)
         else:
-            if self.auditor:
-                self.auditor.forbid(client, command, refused)
-            reply(refused)
+            self._record(client, command, refused)
+            seen = only_seen(client.access, command, self._name_of)
+            if still_refused := forbidden(client.access, seen, self._name_of):
+                reply(told(client.access, command, still_refused, self._name_of))
+            else:
+                self._submit(seen, reply, stage)
 
     def _submit_each(self, client: Client, commands: Sequence[Command], reply: Reply, stage: Stage) -> None:
         answers: dict[int, Answer] = {}
