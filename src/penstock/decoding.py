@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
 T = TypeVar("T")
 
@@ -22,15 +22,23 @@ _learning = threading.Lock()
 
 
 def decode_json(data: bytes | str | memoryview, kind: type[T]) -> T:
-    """Raises `msgspec.DecodeError`, and `msgspec.ValidationError` if the data is of another type."""
-    found: T = _json_decoder(cast("Hashable", kind)).decode(data)
+    """Raises `ValueError`: as a rule `msgspec.DecodeError`, and `msgspec.ValidationError` if the data is of another
+    type."""
+    found: T = _decoded(_json_decoder(cast("Hashable", kind)).decode, data)
     return found
 
 
 def decode_msgpack(data: bytes | memoryview, kind: type[T]) -> T:
     """The same for MessagePack."""
-    found: T = _msgpack_decoder(cast("Hashable", kind)).decode(data)
+    found: T = _decoded(_msgpack_decoder(cast("Hashable", kind)).decode, data)
     return found
+
+
+def _decoded(decode: Callable[[Any], Any], data: bytes | str | memoryview) -> Any:
+    try:
+        return decode(data)
+    except RecursionError:  # No caller thinks of it: to all of them this is data that cannot be decoded.
+        raise msgspec.DecodeError("the data is nested too deeply") from None
 
 
 def convert(data: Any, kind: type[T]) -> T:

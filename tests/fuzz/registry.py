@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import brokers, clients, documents, identities, storage, tls, wire
+from tests.fuzz.targets import brokers, clients, documents, doors, identities, storage, tls, wire
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for module in (wire, tls, identities, documents, storage, clients, brokers)
+    for module in (wire, tls, identities, documents, storage, clients, brokers, doors)
     for target in module.TARGETS
 }

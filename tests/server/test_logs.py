@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.server.config import Address
-from penstock.server.logs import JsonFormatter, TextFormatter
+from penstock.server.logs import JsonFormatter, TextFormatter, Tracebacks
 
 
 def record(event: str, args: tuple[object, ...] = (), extra: Mapping[str, object] | None = None) -> logging.LogRecord:
@@ -122,6 +122,27 @@ def test_an_exception_comes_with_its_traceback(formatter: logging.Formatter) -> 
         line = json.loads(line)["traceback"]
     assert "Traceback (most recent call last)" in line
     assert line.endswith("OSError: disk on fire")
+
+
+def test_an_event_with_a_traceback_is_logged_once_a_second_with_how_many_were_left_out() -> None:
+    now = 100.0
+    tracebacks = Tracebacks(lambda: now)
+
+    def passes(event: str, *, failed: bool = True) -> int | None:
+        """How many were left out before it; None if it is left out itself."""
+        seen = record(event)
+        seen.exc_info = (OSError, OSError(), None) if failed else None
+        return getattr(seen, "left_out", 0) if tracebacks.filter(seen) else None
+
+    assert [passes("request_failed") for _ in range(1000)] == [0] + [None] * 999
+    assert passes("service_failed") == 0, "another event is not left out"
+    assert [passes("request_failed", failed=False) for _ in range(3)] == [0, 0, 0]
+    now += 1
+    assert [passes("request_failed") for _ in range(3)] == [999, None, None]
+    assert passes("service_failed") == 0
+    for number in range(1000):
+        passes(f"somebody's text {number}")
+    assert len(tracebacks._seen) <= 100
 
 
 # Text

@@ -162,6 +162,9 @@ class Echo:
     def guest_refusal(self, request: Request) -> None:
         pass
 
+    def failed(self, request: Request) -> Response:
+        return Response(500)
+
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 

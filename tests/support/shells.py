@@ -79,6 +79,9 @@ class Witness:
     def guest_refusal(self, request: Request) -> None:
         pass
 
+    def failed(self, request: Request) -> Response:
+        return Response(500)
+
     def route(self, request: Request) -> Route:
         return self.handle
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.audit_records import AUDIT, audited_soon, bearer
 from tests.support.broker import Broker, StartBroker, refused_start
-from tests.support.jwt_provider import Provider
+from tests.support.jwt_provider import Provider, unpadded
 from tests.support.line_client import LineClient
 from tests.support.waiting import wait_until
 from tests.support.ws_client import WsClient
@@ -56,6 +56,7 @@ def test_a_refusal_says_why_and_nothing_of_the_token(guarded: Broker, provider: 
         (provider.token(aud="others"), "the token is for another audience"),
         (provider.token(headers={"kid": "other"}), "the token is signed with an unknown key"),
         (provider.token()[:-8] + b"AAAAAAAA", "the signature of the token is wrong"),
+        (unpadded(b'{"alg":' + b"[" * 3000) + b".e30.AAAA", "the token has no header with alg and kid"),
     ):
         refused = guarded.request("GET", "/v1/queues", shown(token))
         assert refused.status == 401

@@ -154,11 +154,18 @@ class Application:
         return self._refuse_login(request) if request.access is NOBODY and self._is_guest(request) else None
 
     def _identify(self, request: http.Request) -> None:
+        request.access = self._identities.anonymous  # Until it is known: finding out may fail.
         authorization = request.headers.get(b"authorization")
         if authorization is None:
             request.access = self._identities.of_certificate(request.certificate)
         else:
             request.access = self._identities.of_header(authorization)
+
+    def failed(self, request: http.Request) -> http.Response:
+        if request.access is not NOBODY or not self._identities.is_guarded:
+            return http.error_response(Fault.INTERNAL)
+        self._audit.refuse(request, "login", "", Fault.UNAUTHORIZED)
+        return http.unauthorized(was_shown=True)
 
     @staticmethod
     def _is_guest(request: http.Request) -> bool:

@@ -10,11 +10,14 @@ import json
 import logging
 import math
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 _DEPTH_MAX = 8
+_TRACEBACK_SECONDS = 1.0
+_EVENTS_MAX = 100  # Those of ours are a few dozen; libraries make up texts.
 # The attributes of every record; all others came with `extra`.
 _RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -81,6 +84,34 @@ class _StandardError(logging.StreamHandler[Any]):
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
+        self.addFilter(Tracebacks())
+
+
+class Tracebacks(logging.Filter):
+    """Lets an event with a traceback through once a second at most. A client may have found out how to cause it.
+
+    The next one says how many were left out before it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[str, tuple[float, int]] = {}  # By event: when the last one passed, how many have not since.
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.exc_info:
+            return True
+        now, event = self._clock(), str(record.msg)
+        passed_at, left_out = self._seen.pop(event, (-math.inf, 0))
+        if now - passed_at < _TRACEBACK_SECONDS:
+            self._seen[event] = passed_at, left_out + 1
+            return False
+        if len(self._seen) >= _EVENTS_MAX:
+            del self._seen[next(iter(self._seen))]
+        self._seen[event] = now, 0
+        if left_out:
+            record.left_out = left_out
+        return True
 
 
 def _time(record: logging.LogRecord) -> str:

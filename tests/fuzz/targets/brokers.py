@@ -21,7 +21,7 @@ from msgspec import UNSET
 
 from penstock.engine.engine import Engine
 from penstock.server.broker import Broker
-from penstock.server.config import Config, HttpConfig, LinesConfig
+from penstock.server.config import AuthConfig, Config, HttpConfig, LinesConfig
 from penstock.server.recovery import Recovered
 from penstock.server.shells.connection import Connection
 from penstock.storage.history.object_history import ObjectHistory
@@ -38,6 +38,7 @@ _INPUTS_MAX = 500  # Then a new broker begins, so that one input rarely depends 
 _TURNS_MAX = 200
 _SEED_BYTES_MAX = 4000
 _CONNECTIONS_MAX = 10
+OPEN = AuthConfig()
 _TRANSCRIPTS = sorted((Path(__file__).parents[2] / "conformance").glob("*/*.toml"))
 
 
@@ -64,7 +65,7 @@ class Errors(logging.Handler):
 class House:
     """A broker without a socket, and a disk only for what it never writes here."""
 
-    def __init__(self) -> None:
+    def __init__(self, auth: AuthConfig) -> None:
         self._path = Path(tempfile.mkdtemp(prefix="penstock-fuzz-"))
         atexit.register(shutil.rmtree, self._path, ignore_errors=True)
         self.broker = Broker(
@@ -72,6 +73,7 @@ class House:
                 data=self._path,
                 http=HttpConfig(connections_max=_CONNECTIONS_MAX),
                 lines=LinesConfig(connections_max=_CONNECTIONS_MAX),
+                auth=auth,
             ),
             embedded=True,
         )
@@ -118,17 +120,18 @@ class House:
         shutil.rmtree(self._path, ignore_errors=True)
 
 
-_houses: list[House] = []
+_houses: dict[AuthConfig, House] = {}
 
 
-def _house() -> House:
+def house_of(auth: AuthConfig = OPEN) -> House:
     """The broker of all inputs, replaced by a new one now and then."""
-    if _houses and _houses[0].inputs >= _INPUTS_MAX:
-        _houses.pop().close()
-    if not _houses:
-        _houses.append(House())
-    _houses[0].inputs += 1
-    return _houses[0]
+    house = _houses.get(auth)
+    if house and house.inputs >= _INPUTS_MAX:
+        house.close()
+    if house is None or house.inputs >= _INPUTS_MAX:
+        house = _houses[auth] = House(auth)
+    house.inputs += 1
+    return house
 
 
 # ── HTTP ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,32 +139,39 @@ def _house() -> House:
 
 async def _http(data: bytes) -> None:
     """The bytes of a connection."""
-    house = _house()
+    house = house_of()
     await house.feed(house.http.connect(), data)
 
 
 async def _request(data: bytes) -> None:
-    """One request: what stands before an empty line is its head. Host and length are added, so that it is whole."""
+    house = house_of()
+    written = await house.feed(house.http.connect(), whole_request(data))
+    assert written.startswith(b"HTTP/1.1") or not written
+
+
+def whole_request(data: bytes) -> bytes:
+    """What stands before an empty line is its head. Host and length are added, so that it is whole."""
     head, _, body = data.partition(b"\n\n")
     lines = head.split(b"\n")
     first = b" ".join(lines[0].split()[:2]) + b" HTTP/1.1"
     fields = [
         line for line in lines[1:] if b":" in line and not line.lower().startswith((b"host", b"content-length"))
     ]
-    whole = b"\r\n".join([first, b"Host: localhost", *fields, b"Content-Length: %d" % len(body), b"", body])
-    house = _house()
-    written = await house.feed(house.http.connect(), whole)
-    assert written.startswith(b"HTTP/1.1") or not written
+    return b"\r\n".join([first, b"Host: localhost", *fields, b"Content-Length: %d" % len(body), b"", body])
 
 
 async def _frames_of(path: bytes, data: bytes) -> None:
-    house = _house()
-    upgrade = (
-        b"GET %b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Key: %b\r\nSec-WebSocket-Version: 13\r\n\r\n" % (path, KEY.encode())
-    )
-    written = await house.feed(house.http.connect(), upgrade, data)
+    house = house_of()
+    written = await house.feed(house.http.connect(), upgrade(path), data)
     assert written.startswith(b"HTTP/1.1 101")
+
+
+def upgrade(path: bytes, fields: bytes = b"") -> bytes:
+    """The handshake of a WebSocket."""
+    return (
+        b"GET %b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: %b\r\nSec-WebSocket-Version: 13\r\n%b\r\n" % (path, KEY.encode(), fields)
+    )
 
 
 async def _websocket(data: bytes) -> None:
@@ -171,7 +181,12 @@ async def _websocket(data: bytes) -> None:
 
 async def _glovebox(data: bytes) -> None:
     """Frames: text in lines that begin with a brace, else bincode in hexadecimal."""
-    await _frames_of(b"/connect/", b"".join(_as_frame(line) for line in data.split(b"\n")))
+    await _frames_of(b"/connect/", frames(data))
+
+
+def frames(data: bytes) -> bytes:
+    """A frame for each line."""
+    return b"".join(_as_frame(line) for line in data.split(b"\n"))
 
 
 def _as_frame(line: bytes) -> bytes:
@@ -182,12 +197,12 @@ def _as_frame(line: bytes) -> bytes:
 
 
 async def _etzel_frames(data: bytes) -> None:
-    frames = (masked_frame(1, line.decode("utf-8", "replace").encode()) for line in data.split(b"\n"))
-    await _frames_of(b"/connect", b"".join(frames))
+    lines = (masked_frame(1, line.decode("utf-8", "replace").encode()) for line in data.split(b"\n"))
+    await _frames_of(b"/connect", b"".join(lines))
 
 
 async def _lines(data: bytes) -> None:
-    house = _house()
+    house = house_of()
     await house.feed(house.lines.connect(), data)
 
 
@@ -209,7 +224,7 @@ def _content(value: Any) -> bytes:
     return re.sub(r"\$\{(\w+)\}", r"\1", text).encode()
 
 
-def _requests() -> Iterator[bytes]:
+def requests() -> Iterator[bytes]:
     """Distinct ones, in the order of the transcripts."""
     seen = {_as_request(step) for _, step in _steps() if step.send is not None}
     return (request for request in sorted(seen) if len(request) < _SEED_BYTES_MAX)
@@ -221,7 +236,7 @@ def _as_request(step: Step) -> bytes:
     return _content(f"{step.send}{fields}") + b"\n\n" + b"".join(map(_content, given))
 
 
-def _said(dialect: str) -> Iterator[bytes]:
+def said(dialect: str) -> Iterator[bytes]:
     for name, step in _steps():
         lines = [each for each in (step.line, *step.say) if each is not UNSET]
         text = b"\n".join(_content(each).hex().encode() if is_hex(each) else _content(each) for each in lines)
@@ -229,20 +244,23 @@ def _said(dialect: str) -> Iterator[bytes]:
             yield text + b"\n"
 
 
-def _http_seeds() -> Iterator[bytes]:
+def http_seeds() -> Iterator[bytes]:
     from tests.server.shells.test_heads import LESSONS, USUAL
 
     yield from [*USUAL, *LESSONS]
     chunked = b"POST /messages/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     yield chunked + b"5;x=y\r\nhello\r\n0\r\nA: b\r\n\r\n"
+    for length in (b"0" * 5000 + b"9", b"18446744073709551615", b"9 ", b"+9", b"0"):
+        for more in (b"", b"Expect: 100-continue\r\n"):
+            yield b"POST /post/a HTTP/1.1\r\nHost: x\r\n%bContent-Length: %b\r\n\r\nabc" % (more, length)
     yield b"PUT /v1/queues/a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"
 
 
 TARGETS = [
-    Target("http", in_loop(_http), _http_seeds),
-    Target("requests", in_loop(_request), _requests),
-    Target("websocket", in_loop(_websocket), lambda: [masked_frame(1, line) for line in _said("glovebox")]),
-    Target("glovebox", in_loop(_glovebox), lambda: _said("glovebox")),
-    Target("etzel-frames", in_loop(_etzel_frames), lambda: _said("etzel")),
-    Target("lines", in_loop(_lines), lambda: _said("etzel")),
+    Target("http", in_loop(_http), http_seeds),
+    Target("requests", in_loop(_request), requests),
+    Target("websocket", in_loop(_websocket), lambda: [masked_frame(1, line) for line in said("glovebox")]),
+    Target("glovebox", in_loop(_glovebox), lambda: said("glovebox")),
+    Target("etzel-frames", in_loop(_etzel_frames), lambda: said("etzel")),
+    Target("lines", in_loop(_lines), lambda: said("etzel")),
 ]

@@ -20,7 +20,7 @@ from tests.fuzz.target import Target
 from tests.support.jwt_provider import AUDIENCE, ISSUER, Provider, unpadded
 
 _NOW = 1_800_000_000
-_USUAL = {
+USUAL = {
     "sub": "ann",
     "iss": ISSUER,
     "aud": AUDIENCE,
@@ -78,7 +78,7 @@ def _scope_seeds() -> Iterator[bytes]:
 # ── JWTs ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Known(Provider):
+class Known(Provider):
     """A provider whose keys and signatures are the same in every run."""
 
     def __init__(self, folder: Path) -> None:
@@ -88,9 +88,9 @@ class _Known(Provider):
 
 
 @cache
-def _provider() -> tuple[_Known, JwtIdentities]:
+def _provider() -> tuple[Known, JwtIdentities]:
     with TemporaryDirectory() as folder:
-        provider = _Known(Path(folder))
+        provider = Known(Path(folder))
         return provider, JwtIdentities(provider.path, ISSUER, AUDIENCE, "penstock")
 
 
@@ -109,10 +109,10 @@ def _jwt(data: bytes) -> None:
 
 def _jwt_seeds() -> Iterator[bytes]:
     provider = _provider()[0]
-    valid = provider.sign(json.dumps(_USUAL).encode())
+    valid = provider.sign(json.dumps(USUAL).encode())
     head, claims, signature = valid.split(b".")
     yield valid
-    yield provider.sign(json.dumps(_USUAL).encode(), {"kid": "other"})
+    yield provider.sign(json.dumps(USUAL).encode(), {"kid": "other"})
     for header in _HEADERS:
         yield b".".join((unpadded(json.dumps(header).encode()), claims, signature))
     yield b".".join((head, unpadded(b"[" * 5000), signature))
@@ -130,7 +130,7 @@ def _jwt_claims(data: bytes) -> None:
 
 def _claim_seeds() -> Iterator[bytes]:
     for changed in _CHANGES:
-        yield json.dumps(_USUAL | changed).encode()
+        yield json.dumps(USUAL | changed).encode()
     yield b'{"exp": NaN, "exp": Infinity}'
     yield b"[" * 5000
 

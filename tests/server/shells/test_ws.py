@@ -20,7 +20,7 @@ def test_of_many_frames_a_part_is_taken_at_once_and_all_in_the_end() -> None:
         http, wire = HttpServer(Witness(), HttpConfig()), Wire()
         connection = WsConnection(http, a_loop(MemoryLog()), WsConfig(), wire)
         echo = Echo(connection)
-        connection.open(echo, b"")
+        connection.open(lambda _: echo, b"")
         http.turns.light += 1
         pings, texts = bytes((0x80 | PING, 0x80, 0, 0, 0, 0)), b"\x81\x81\0\0\0\0x"
         connection.data_received(pings * MANY + texts * MANY)
@@ -37,7 +37,7 @@ def test_a_message_has_its_time_from_its_own_first_byte() -> None:
     async def story() -> None:
         http, wire = HttpServer(Witness(), HttpConfig(slow_client_seconds=1)), Wire()
         connection = WsConnection(http, a_loop(MemoryLog()), WsConfig(), wire)
-        connection.open(Echo(connection), b"")
+        connection.open(Echo, b"")
         whole = b"\x81\x81\0\0\0\0x"
         connection.data_received(whole[:3])
         for http.sweeps in range(1, 20):

@@ -10,6 +10,7 @@ from msgspec import Struct
 from penstock.dialects.glovebox.codec import JSON
 from penstock.dialects.glovebox.replies import FramePeer
 from penstock.dialects.wire.conversation import Conversation
+from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.model.access import NOBODY, Access
 
 Login = Callable[[str], Access]  # The access that a token grants; `NOBODY` if it grants none.
@@ -56,7 +57,7 @@ class Guest:
     def _shown(self, frame: bytes) -> tuple[int, Access]:
         try:
             login = _decode(frame)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             return 0, NOBODY
         return login.label, self._login(login.token) if login.type.lower() == "authenticate" else NOBODY
 

@@ -267,6 +267,12 @@ def _error(
     return json_response(error.status, {"error": sentence, "code": error.code, **(more or {})}, headers)
 
 
+def announced_bytes(headers: Headers) -> int:
+    """The length of the body that a request announces. The parser lets digits pass, with any number of zeros before
+    them, and blanks after."""
+    return int(headers.get(b"content-length", b"").lstrip(b"0") or b"0")
+
+
 def segments_of(target: bytes) -> list[bytes]:
     """The path of a target, split at each slash, not yet percent-decoded."""
     return target.partition(b"?")[0][1:].split(b"/")

@@ -48,7 +48,8 @@ class Front:
         self._ids = ids
         self._home = home = home or own[min(own)]
         self._counted = counted or (lambda: range(shards.shards))
-        self.body_rule, self.refusal, self.guest_refusal = home.body_rule, home.refusal, home.guest_refusal
+        self.body_rule, self.refusal = home.body_rule, home.refusal
+        self.guest_refusal, self.failed = home.guest_refusal, home.failed
         self.submit, self.decide_collected = router.submit_as, router.decide_collected
         self._here = LocalRequests(_Home(home.route, router.submit_as), works or Works(Turns()))
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
 
 _ALTERNATIVES = ("URI", "DNS")
 
 
 def certificate_name(transport: asyncio.Transport) -> str:
-    """The common name of the subject, or else its first URI or host name. Empty if the client shows no certificate.
+    """The common name of the subject, or else its first URI or host name. Empty if the client shows no certificate
+    that can be read.
 
     The handshake has checked that an authority of `tls.client_ca` vouches for it.
     """
-    certificate: dict[str, Any] | None = transport.get_extra_info("peercert")
+    certificate: dict[str, Any] | None
+    try:
+        certificate = transport.get_extra_info("peercert")
+    except (ssl.SSLError, ValueError):  # An authority may have signed names that are no text.
+        return ""
     return _name(certificate) if certificate else ""
 
 

@@ -91,7 +91,10 @@ class Server:
         """The coarse clock of all connections: cheaper than a timer for each request."""
         self.sweeps += 1
         for connection in list(self.connections):
-            connection.check_time()
+            try:
+                connection.check_time()
+            except Exception as error:  # The others have their time-outs all the same.
+                connection.surprised(error)
         self._sweeper = asyncio.get_running_loop().call_later(1 / SWEEPS_PER_SECOND, self._sweep)
 
     def make_room(self, asking: Connection) -> bool:
@@ -113,7 +116,10 @@ class Server:
     def _flush(self) -> None:
         connections, self._unflushed = self._unflushed, []
         for connection in connections:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception as error:  # The others have their answers all the same.
+                connection.surprised(error)
 
     def stop(self) -> None:
         """Finish the current requests, and accept nothing new."""
@@ -137,6 +143,8 @@ class Flushable(Protocol):
     def flush(self) -> None:
         """Send all frames of this turn in one write."""
 
+    def surprised(self, error: Exception) -> None: ...
+
 
 class Connection(Metered):
     """One client's connection. It has more than 30 methods: those that all shells share, and those that each adds."""
@@ -157,6 +165,7 @@ class Connection(Metered):
     )
 
     PROTOCOL: ClassVar[str] = "HTTP"  # As people call it.
+    SURPRISE: ClassVar[str] = "request_failed"  # What is logged of an error that no code expects.
     # How much of what was read is handled in one turn: alone, and while others wait.
     PART_BYTES: ClassVar[int]
     PART_BYTES_CROWDED: ClassVar[int]
@@ -195,7 +204,10 @@ class Connection(Metered):
         elif refused := self._begin_meter():
             self._refuse_connection(refused)
         else:
-            self._begin()
+            try:
+                self._begin()
+            except Exception as error:
+                self.surprised(error)
             if self.meter is not None:  # Soon: the transport begins to read after this.
                 asyncio.get_running_loop().call_soon(self._rest_after_faults)
 
@@ -221,7 +233,24 @@ class Connection(Metered):
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._read(data)
+        except Exception as error:
+            self.surprised(error)
+
+    def _read(self, data: bytes) -> None:
+        """Handle what came, or a first part of it."""
+        raise NotImplementedError
+
     def take_turn(self, *, crowded: bool) -> bool:
+        try:
+            return self._take_part(crowded)
+        except Exception as error:
+            self.surprised(error)
+            return False
+
+    def _take_part(self, crowded: bool) -> bool:
         """Handle a part of what was read: see `Turns`. True: there is more that need not wait."""
         raise NotImplementedError
 
@@ -277,6 +306,22 @@ class Connection(Metered):
         if self.begun_at:
             self.begun_at = self._server.sweeps  # The client was kept from completing its request.
         super()._end_rest()
+
+    # ── Surprises ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def surprised(self, error: Exception) -> None:
+        """Called where an error is caught that no code expects, whatever the client has sent. One that has not shown
+        who it is gets what a wrong token gets, and as late: it learns nothing, and cannot do it often."""
+        logger.error(self.SURPRISE, exc_info=error)
+        try:
+            self._refuse_surprise()
+        except Exception:
+            logger.exception(self.SURPRISE)
+            self.abort()
+
+    def _refuse_surprise(self) -> None:
+        """Tell the client, and end the connection."""
+        raise NotImplementedError
 
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -25,6 +25,9 @@ class Handler(Protocol):
     def guest_refusal(self, request: Request) -> Response | None:
         """Why the body of this request is not read: its head shows no valid token."""
 
+    def failed(self, request: Request) -> Response:
+        """What answers a request that has led to an error which no code expects."""
+
     def route(self, request: Request) -> Route:
         """What handles this request: a function of the request alone. Sets the access that its client has."""
 

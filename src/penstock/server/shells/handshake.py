@@ -91,7 +91,7 @@ class WebSockets:
         connection.meter, connection.access = meter, access
         connection.dialect = "glovebox" if path == GLOVEBOX else "etzel"
         transport.set_protocol(connection)
-        connection.open(self._conversations[path](connection, headers), rest)
+        connection.open(lambda peer: self._conversations[path](peer, headers), rest)
 
 
 def _handshake_request(request: Request) -> HandshakeRequest:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from penstock.dialects.wire.http import Headers, Request
+from penstock.dialects.wire.http import Headers, Request, announced_bytes
 from penstock.limits import BODY_BYTES_UNASKED, KNOWN_HEAD_BYTES_MAX, KNOWN_HEADS_MAX
 from penstock.model.access import NOBODY, Access
 from penstock.server.shells.exchanges import Drain, Exchange, Result, Route
@@ -90,8 +90,8 @@ class KnownHeads:
     def learn_fields(self, data: bytes, exchange: Exchange) -> None:
         """Remember the header fields of a request that came whole in one read, if there is nothing special to it."""
         headers = exchange.headers
-        length = headers.get(b"content-length", b"0")
-        plain = exchange.keep_alive and b"host" in headers and not _SPECIAL & headers.keys() and length.isdigit()
+        length = announced_bytes(headers)
+        plain = exchange.keep_alive and b"host" in headers and not _SPECIAL & headers.keys()
         if exchange.access is NOBODY:
             return  # A token may become valid.
         line = b"%b %b HTTP/1.1\r\n" % (exchange.method, exchange.target)
@@ -99,8 +99,8 @@ class KnownHeads:
             return
         line_end, head_end = len(line) - 2, data.find(b"\r\n\r\n")
         small = head_end - line_end <= KNOWN_HEAD_BYTES_MAX <= self._header_bytes_max // 2
-        if small and len(data) == head_end + 4 + int(length) and int(length) <= BODY_BYTES_UNASKED:
-            self._remember(self.fields, data[line_end:head_end], Fields(headers, int(length), exchange.access))
+        if small and len(data) == head_end + 4 + length and length <= BODY_BYTES_UNASKED:
+            self._remember(self.fields, data[line_end:head_end], Fields(headers, length, exchange.access))
 
     def _learn_head(self, head: bytes, exchange: Exchange) -> None:
         """Remember the head of a request with known fields: its route and, if it has no body, its call. Handlers are

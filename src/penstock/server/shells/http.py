@@ -29,12 +29,8 @@ from penstock.dialects.wire.http import (
 )
 from penstock.dialects.wire.http import refusal as refusal_response
 from penstock.errors import Fault
-from penstock.limits import (
-    PART_BYTES,
-    PART_BYTES_CROWDED,
-    PIPELINE_REQUESTS_MAX,
-)
-from penstock.model.access import Access
+from penstock.limits import PART_BYTES, PART_BYTES_CROWDED, PIPELINE_REQUESTS_MAX
+from penstock.model.access import NOBODY, Access
 from penstock.model.answers import Answer, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command
@@ -110,8 +106,7 @@ class HttpConnection(Connection):
     def _begin(self) -> None:
         assert self.transport is not None
         self._certificate = certificate_name(self.transport)
-        if self._certificate:
-            self._known = None
+        self._known = None if self._certificate else self._known
 
     def _refuse_connection(self, refused: Refused | None) -> None:
         most = str(self._server.limits.connections_max)
@@ -131,7 +126,7 @@ class HttpConnection(Connection):
 
     # ── Requests in ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def data_received(self, data: bytes) -> None:
+    def _read(self, data: bytes) -> None:
         if self.meter is not None:
             self._count_read(self.meter, len(data))
         if not self.begun_at:
@@ -169,7 +164,7 @@ class HttpConnection(Connection):
         reader.latest = None
         self._pace()
 
-    def take_turn(self, *, crowded: bool) -> bool:
+    def _take_part(self, crowded: bool) -> bool:
         if self._may_go_on():
             self._parse(self._next_part(crowded))
         self._pause(bool(self._parked) or self._is_blocked())
@@ -237,7 +232,11 @@ class HttpConnection(Connection):
             self._exchanges.append(exchange)
             self._respond(exchange, response)
 
-    def _respond(self, exchange: Exchange, response: Response) -> None:
+    def _refuse_surprise(self) -> None:
+        who = self._identity or NOBODY
+        self._refuse(self._server.handler.failed(Exchange(b"", b"", {}, connection=self, access=who)))
+
+    def _respond(self, exchange: Exchange, response: Response | Stream) -> None:
         """At once, unless the client has shown an invalid token."""
         if response.status == _UNAUTHORIZED and _INVALID_TOKEN in response.headers:
             self._refuse_login(partial(exchange.respond, response))
@@ -304,8 +303,8 @@ class HttpConnection(Connection):
                     pending = result.when_ready(partial(self._end_work, exchange))
                 exchange.pending = pending if exchange.response is None else None
         except Exception:
-            logger.exception("request_failed")
-            self._end_work(exchange, error_response(Fault.INTERNAL))
+            logger.exception(self.SURPRISE)
+            self._end_work(exchange, self._server.handler.failed(exchange))
 
     def _submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
         submit = self._server.submit if self.meter is None else partial(self._submit_metered, self._server.submit)
@@ -323,7 +322,9 @@ class HttpConnection(Connection):
 
     def _end_work(self, exchange: Exchange, response: Response | Stream) -> None:
         self._working = False
-        exchange.respond(response)
+        if response.status == _UNAUTHORIZED:
+            self._end_after(exchange)
+        self._respond(exchange, response)
         self._rest_if_refused()
         self._go_on()
 

@@ -136,6 +136,7 @@ class LineConnection(PeerConnection):
     )
 
     PROTOCOL = "lines"
+    SURPRISE = "line_failed"
     PART_BYTES = LINES_PART_BYTES
     PART_BYTES_CROWDED = LINES_PART_BYTES_CROWDED
 
@@ -174,9 +175,9 @@ class LineConnection(PeerConnection):
 
     def _handle(self, data: bytes) -> bool:
         self._park(data)
-        return self.take_turn(crowded=True)
+        return self._take_part(crowded=True)
 
-    def take_turn(self, *, crowded: bool) -> bool:
+    def _take_part(self, crowded: bool) -> bool:
         conversation = self._conversation
         if conversation is None:  # Further input is discarded, as slowly as it would be handled.
             more = bool(self._forget_parked())
@@ -307,17 +308,13 @@ class LineConnection(PeerConnection):
         assert conversation is not None
         received = conversation.received
         self._taken = lines  # Ending the connection clears it, and so ends this loop.
-        try:
-            for line in lines:
-                if type(line) is bytes:
-                    received(line)
-                else:
-                    conversation.refuse(cast("str", line))
-            conversation.settle()
-            lines.clear()  # A large one is not to be kept while the connection rests.
-        except Exception:
-            logger.exception("line_failed")
-            self._finish(self._server.refusal("INTERNAL"))
+        for line in lines:
+            if type(line) is bytes:
+                received(line)
+            else:
+                conversation.refuse(cast("str", line))
+        conversation.settle()
+        lines.clear()  # A large one is not to be kept while the connection rests.
 
     def _room(self, conversation: LineConversation, most: int) -> int:
         """How many lines may be taken now, up to `most`: the larger recent replies are, the fewer."""
@@ -370,6 +367,13 @@ class LineConnection(PeerConnection):
             self._refuse_login(finish)
         else:
             asyncio.get_running_loop().call_later(REFUSED_LOGIN_SECONDS, finish)
+
+    def _refuse_surprise(self) -> None:
+        if self.access is NOBODY:
+            self._out.append(self._server.refusal("DENIED"))
+            self.close("no valid token")
+        else:
+            self._finish(self._server.refusal("INTERNAL"))
 
     def expel(self, ended: Collection[Access]) -> None:
         if self.access in ended:

@@ -69,7 +69,7 @@ class PeerConnection(Connection, LoopPeer):
         self._out: list[bytes] = []  # What this turn sends.
         self._flush_is_due = False
 
-    def data_received(self, data: bytes) -> None:
+    def _read(self, data: bytes) -> None:
         if self.meter is not None:
             self._count_read(self.meter, len(data))
         if len(data) <= LIGHT_BYTES_MAX and not (self._backlog or self._parked):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import httptools
 
-from penstock.dialects.wire.http import BodyRule, Headers, Response, error_response
+from penstock.dialects.wire.http import BodyRule, Headers, Response, announced_bytes, error_response
 from penstock.errors import Fault
 from penstock.limits import BODY_BYTES_UNASKED, LIGHT_BYTES_MAX, LIGHT_LINES_MAX, REQUEST_TARGET_BYTES_MAX
 from penstock.server.shells.exchanges import Drain, Exchange
@@ -91,11 +91,7 @@ class RequestReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            cause = error.__context__
-            if isinstance(cause, RequestRefusedError):
-                raise cause from None
-            logger.error("request_failed", exc_info=cause)
-            raise RequestRefusedError(error_response(Fault.INTERNAL)) from None
+            raise (error.__context__ or error) from None
         except httptools.HttpParserError as error:
             raise RequestRefusedError(error_response(Fault.BAD_HTTP, str(error))) from None
         if self._connection.begun_at:
@@ -107,10 +103,10 @@ class RequestReader:
 
     def missing_bytes(self) -> int:
         """How much of a body must still come, if its length is known and all of it is kept."""
-        length = self._headers.get(b"content-length")
+        length = announced_bytes(self._headers)
         if not self._connection.begun_at or self._in_head or self._cut or not length:
             return 0
-        return 0 if b"transfer-encoding" in self._headers else int(length) - len(self._body)
+        return 0 if b"transfer-encoding" in self._headers else length - len(self._body)
 
     # ── The parser's callbacks ──────────────────────────────────────────────────────────────────────────────
 
@@ -216,8 +212,7 @@ class RequestReader:
         """Ask how much body is allowed, and refuse a request that announces more."""
         headers = self._headers
         self._rule = rule = self._server.handler.body_rule(self._parser.get_method(), self._target, headers)
-        length = headers.get(b"content-length")
-        if length and not rule.cut and int(length) > rule.bytes_max:
+        if not rule.cut and announced_bytes(headers) > rule.bytes_max:
             _refuse_body(rule)
         return rule
 

@@ -45,6 +45,8 @@ async def listen(
 class Handshake(Connection):
     """A connection until its handshake is complete. Then the server's own connection takes its place."""
 
+    SURPRISE = "handshake_surprised"
+
     __slots__ = ("_incoming", "_link", "_outgoing", "_received_bytes", "_security")
 
     def __init__(self, server: Server, security: Security) -> None:
@@ -60,13 +62,13 @@ class Handshake(Connection):
     def _begin(self) -> None:
         self.begun_at = self._server.sweeps
 
-    def data_received(self, data: bytes) -> None:
+    def _read(self, data: bytes) -> None:
         """A handshake takes as long as many requests: a thousand that come at once wait for their turns."""
         self._park(data)
         self._pause(True)
         self._turns.join(self)
 
-    def take_turn(self, *, crowded: bool) -> bool:  # noqa: ARG002 - It cannot be divided.
+    def _take_part(self, crowded: bool) -> bool:  # noqa: ARG002 - It cannot be divided.
         if self.transport is not None and self._parked:
             self._pause(False)
             self._receive(self._forget_parked())
@@ -124,6 +126,10 @@ class Handshake(Connection):
         logger.debug("handshake_failed", extra={"reason": reason})
         self._send()  # What is wrong, in the form of TLS.
         self.disconnect()
+
+    def _refuse_surprise(self) -> None:
+        self._count_fault()
+        self._fail("it led to an error that was not expected")
 
     def _go_on(self) -> None:
         self._pause(bool(self._parked))

@@ -93,6 +93,7 @@ class WsConnection(PeerConnection):
     )
 
     PROTOCOL = "WebSocket"
+    SURPRISE = "conversation_failed"
     PART_BYTES = WS_PART_BYTES
     PART_BYTES_CROWDED = WS_PART_BYTES_CROWDED
 
@@ -117,15 +118,23 @@ class WsConnection(PeerConnection):
         self._expected_bytes = WS_EXPECTED_BYTES  # Of the next message that is fetched, as the last ones had.
         self._uncounted = 0  # Bytes that came since the last command.
         self._pinged = 0  # When the last ping was sent.
-        self._left = False  # The conversation is over.
+        self._left = True  # There is no conversation yet, or no more.
         self._close_began = 0  # When a close frame was sent. 0: none was.
 
-    def open(self, conversation: Conversation, rest: bytes) -> None:
-        self._conversation = conversation
-        self._received = conversation.received
-        self._settle = conversation.settle
+    def open(self, converse: Callable[[WsConnection], Conversation], rest: bytes) -> None:
+        """`converse`: begins the conversation. `rest`: what came after the handshake."""
         self._server.connections.add(self)
         self._server.websockets += 1
+        try:
+            self._open(converse(self), rest)
+        except Exception as error:
+            self.surprised(error)
+
+    def _open(self, conversation: Conversation, rest: bytes) -> None:
+        self._conversation = conversation
+        self._left = False
+        self._received = conversation.received
+        self._settle = conversation.settle
         self._flush_is_due = True  # In a moment, by us.
         conversation.opened()
         self.flush()
@@ -151,7 +160,7 @@ class WsConnection(PeerConnection):
         self._receive(data, WS_TURN_MESSAGES_CROWDED_MAX)
         return self._may_go_on()
 
-    def take_turn(self, *, crowded: bool) -> bool:
+    def _take_part(self, crowded: bool) -> bool:
         if self.transport is None:
             return False
         most = WS_TURN_MESSAGES_CROWDED_MAX if crowded else WS_TURN_MESSAGES_MAX
@@ -225,21 +234,17 @@ class WsConnection(PeerConnection):
         self._count_requests(len(messages) if len(messages) < most else most)
         taken = 0
         room = min(most, WS_REQUESTS_MAX - self._under_way)
-        try:
-            for opcode, payload in messages if len(messages) <= room else messages[:room]:
-                taken += 1
-                if opcode == TEXT:
-                    received(payload)
-                elif opcode == BINARY:
-                    received(payload, binary=True)
-                elif self._control(opcode, payload):
-                    break
-                if self._full:
-                    break
-            self._settle()
-        except Exception:
-            logger.exception("conversation_failed")
-            self._fail(INTERNAL, "internal error")
+        for opcode, payload in messages if len(messages) <= room else messages[:room]:
+            taken += 1
+            if opcode == TEXT:
+                received(payload)
+            elif opcode == BINARY:
+                received(payload, binary=True)
+            elif self._control(opcode, payload):
+                break
+            if self._full:
+                break
+        self._settle()
         self._rest_if_over()
         if not self._left:
             self._backlog = messages[taken:]
@@ -387,6 +392,13 @@ class WsConnection(PeerConnection):
             self._refuse_login(partial(self._close, POLICY, reason))
         else:
             self._close(POLICY, reason)
+
+    def _refuse_surprise(self) -> None:
+        self.flush()  # What was said before.
+        if self.access is NOBODY:
+            self.close("no valid token")
+        else:
+            self._fail(INTERNAL, "internal error")
 
     def _refuse_connection(self, refused: Refused | None) -> None:
         self._close(POLICY, refused.sentence if refused else "")
