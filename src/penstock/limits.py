@@ -43,6 +43,10 @@ CONFIRMATIONS_MAX = 1000  # That a queue may ask for, for each message.
 PUSH_IN_FLIGHT_DEFAULT = 8
 PUSH_SECONDS_DEFAULT = 30
 
+# Time
+CLOCK_SLOWNESS = 10  # The broker's clock takes this many times as long as it is off to agree with the machine's.
+CLOCK_OFF_SECONDS = 2  # If it is off by more when a shard arrives, that is logged.
+
 # Tokens that an identity provider has signed
 JWT_BYTES_MAX = 8 << 10
 JWT_SCOPES_MAX = 100

@@ -81,7 +81,7 @@ class Schedules(RuleBasedStateMachine):
         for name, expected in self.model.schedules.items():
             new = expected.until(now, has_queue=expected.definition.queue in self.queues)
             self.model.messages[name] += new
-        if self.rig.engine.next_deadline <= now:
+        if self.rig.next_due <= now:
             self.rig.settle()
 
     @rule(name=names, definition=definitions)

@@ -83,7 +83,8 @@ class ScheduleWorld:
         self.process = ProcessScheduler(self.time, self.random)
         self.clock = Clock(lambda: self.time.now + self._off, lambda: self.time.now)
         engine, self.log = self._recover()
-        self.loop = Loop(engine, self.log, self.clock, self.process)
+        self.clock.go_on_after(engine.time)
+        self.loop = Loop(engine, self.log, self.clock, self.process, wall=self.clock.wall)
         self.loop.on_failure = self._failed
         self.loop.on_commit.append(self._committed)
         self._follow()
@@ -144,7 +145,7 @@ class ScheduleWorld:
             self._until(self.time.now + int(self.random.expovariate(2 / LIFE_SECONDS) * SECOND_NS))
             self.random.choice([self._crash, self._set_clock])()
         self._faults = self.log.faults = Faults()
-        while self.loop.failure or self.loop.engine.schedules.next_due <= self.loop.now() or not self.loop.idle:
+        while self.loop.failure or self.loop.engine.schedules.next_due <= self.loop.wall() or not self.loop.idle:
             assert self.time.step()
 
     def _until(self, end: Nanos) -> None:
@@ -157,7 +158,7 @@ class ScheduleWorld:
     def check(self) -> int:
         """Each tick has one message, or is counted as missed. Returns the number of messages."""
         told = Told(self.disk)
-        now, schedules = self.loop.now(), self.loop.engine.schedules.by_name
+        now, schedules = self.loop.wall(), self.loop.engine.schedules.by_name
         assert told.defined.keys() == schedules.keys()
         for name, (definition, first) in told.defined.items():
             planned = schedules[name]

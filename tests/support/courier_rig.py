@@ -66,7 +66,7 @@ class ShardRig(Rig):
         owed = cast("OwedList", self.do(ListOwed(shard, after.serial, 1000))).messages
         parcels += [moved(each, self.log.read(each.position, bytes_of(each))) for each in owed]
         serial = owed[-1].serial if owed else after.serial
-        return Parcels(Cursor(self.log.end.offset, serial), parcels)
+        return Parcels(Cursor(self.log.end.offset, serial), self.now(), parcels)
 
     # As a target
 
@@ -76,7 +76,7 @@ class ShardRig(Rig):
 
     def admit(self, source: int, asked: tuple[Cursor, list[str], int], answer: Parcels) -> Answer:
         at, _, changes = asked
-        return self.do(Admit(source, at, answer.to, changes, answer.parcels, NEW_QUEUE))
+        return self.do(Admit(source, at, answer.to, changes, answer.parcels, self.now() - answer.now, NEW_QUEUE))
 
 
 class CourierRig:

@@ -35,14 +35,15 @@ class Rig:
         self.engine = Engine()
         self.log = MemoryLog()
         self.clock: Nanos = START_NS
+        self.ahead: Nanos = 0  # Of the clock of the machine.
         self.events: list[Event] = []
 
     # Commands
 
     def do(self, command: Command) -> Answer:
-        if self.engine.next_deadline <= self.now():
+        if self.next_due <= self.now():
             self.settle()
-        decision = self.engine.decide(command, now=self.now())
+        decision = self.engine.decide(command, self.now(), self.wall())
         self._apply(decision.events)
         if isinstance(decision.answer, list):
             for each in decision.answer:
@@ -53,17 +54,25 @@ class Rig:
     def settle(self) -> None:
         now = self.now()
         self._apply(self.engine.decide(Tick(), now=now).events)
-        while self.engine.schedules.next_due <= self.now():
-            self._apply(self.engine.decide(RunDue(), now=self.now()).events)
+        while self.engine.schedules.next_due <= self.wall():
+            self._apply(self.engine.decide(RunDue(), self.now(), self.wall()).events)
         self.engine.advance(now)
+
+    @property
+    def next_due(self) -> Nanos:
+        """When time alone does something next."""
+        return min(self.engine.next_deadline, self.engine.schedules.next_due + self.ahead)
 
     def now(self) -> Nanos:
         return max(self.clock, self.engine.time + 1)
 
+    def wall(self) -> Nanos:
+        return self.now() - self.ahead
+
     def wait(self, seconds: float) -> None:
         """Let time pass, and let happen what only time brings about."""
         self.clock = self.now() + round(seconds * SECOND_NS)
-        while self.engine.next_deadline <= self.clock:
+        while self.next_due <= self.clock:
             self.settle()
 
     def _apply(self, events: Sequence[Event]) -> None:

@@ -188,9 +188,10 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
 class Engine(EngineState):
     """The state, and the methods that the rest of the broker calls. One more, `advance`, is in `EngineState`."""
 
-    def decide(self, command: commands.Command, now: Nanos) -> Decision:
+    def decide(self, command: commands.Command, now: Nanos, wall: Nanos | None = None) -> Decision:
+        """`wall`: what the clock of the machine shows, if it is not `now`."""
         assert now > self.time, "a decision is later than the last event"
-        draft = Draft(self, now)
+        draft = Draft(self, now, now if wall is None else wall)
         try:
             answer = DECIDE[type(command)](draft, command)
         except RefusedError as error:

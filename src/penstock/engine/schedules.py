@@ -45,12 +45,9 @@ class Planned(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Schedules:
-    number = 0  # Where queues have theirs, in the heap of deadlines.
-
     def __init__(self) -> None:
         self.by_name: dict[str, Planned] = {}  # The oldest first.
         self.bytes = 0  # Of their messages.
-        self.armed: Nanos = NEVER_NS  # As a queue has it.
         self._heap: list[tuple[Nanos, str]] = []
 
     def __len__(self) -> int:
@@ -58,6 +55,7 @@ class Schedules:
 
     @property
     def next_due(self) -> Nanos:
+        """By the clock of the machine."""
         return self._heap[0][0] if self._heap else NEVER_NS
 
     def first_due(self, now: Nanos) -> Planned | None:

@@ -123,4 +123,3 @@ def _derive(state: EngineState) -> None:
             state.damaged_in.add(queue.number)
         state.topics.note_all(queue.topics.numbers if queue.topics else ())
         state.arm(queue, queue.next_deadline())
-    state.arm(state.schedules, state.schedules.next_due)

@@ -68,7 +68,8 @@ class EngineState:
         self.tokens = Tokens()
         self.couriers = Couriers()
         self.zones = zones  # For decisions; events say when.
-        # When `decide(Tick())` and `advance` next have something to do. It may be early, but never late.
+        # When `decide(Tick())` and `advance` next have something to do. It may be early, but never late. Schedules
+        # know themselves when they are due: they go by another clock.
         self.next_deadline: Nanos = NEVER_NS
         self._deadlines: list[tuple[Nanos, int]] = []  # A heap; a queue's newest entry is its `armed`.
 
@@ -168,8 +169,8 @@ class EngineState:
         self.topics.note(topics)
         queue.index_topics(topics, first, count)
 
-    def arm(self, queue: Queue | Schedules, time: Nanos) -> None:
-        """Check the deadlines of a queue, or the schedules, at this time or earlier."""
+    def arm(self, queue: Queue, time: Nanos) -> None:
+        """Check the deadlines of a queue at this time or earlier."""
         if time < queue.armed:
             queue.armed = time
             heappush(self._deadlines, (time, queue.number))
@@ -184,8 +185,6 @@ class EngineState:
             due.append(heappop(deadlines))
         for time, number in due:
             queue = self.queues.get(number)
-            if number == self.schedules.number:
-                self._rearm_schedules()
             if queue is None or queue.armed != time:
                 continue  # The queue was removed, or has a newer entry.
             if queue.mature(now, TICK_EVENTS_MAX):
@@ -194,7 +193,3 @@ class EngineState:
             self.arm(queue, queue.next_deadline())
         self.next_deadline = deadlines[0][0] if deadlines else NEVER_NS
         return woken
-
-    def _rearm_schedules(self) -> None:
-        self.schedules.armed = NEVER_NS
-        self.arm(self.schedules, self.schedules.next_due)

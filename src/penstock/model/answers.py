@@ -340,9 +340,11 @@ class Parcel(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Parcels(Packed, frozen=True):
-    """What a shard owes to another, up to a cursor. `dead_letters`: the queues there that have its dead letters."""
+    """What a shard owes to another, up to a cursor. `now`: the time there. `dead_letters`: the queues there that have
+    its dead letters."""
 
     to: Cursor
+    now: Nanos
     parcels: Sequence[Parcel]
     dead_letters: Sequence[str] = ()
 

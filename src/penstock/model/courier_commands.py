@@ -38,14 +38,15 @@ class NoteTaken(Command, frozen=True):
 
 class Admit(Command, frozen=True):
     """Put messages of another shard into their queues, and note how far it has come, in one step. Nothing changes if
-    the cursor is not at `at`, or if channels have changed since the messages were asked for. `create`: the settings
-    of queues that are created for it."""
+    the cursor is not at `at`, or if channels have changed since the messages were asked for. `ahead`: how far the
+    clock of this shard is ahead of that of the other. `create`: the settings of queues that are created for it."""
 
     shard: int  # The one that they come from.
     at: Cursor
     to: Cursor
     channels: int  # The number of changes of channels then.
     parcels: Sequence[Parcel]
+    ahead: Nanos
     create: QueueSettings
 
 

@@ -155,7 +155,7 @@ class Broker:
         """Make everything that uses the logs of the shards. What belongs to no shard is counted with the first."""
         config, first = self.config, self.shards[0]
         turns = Turns(lambda: any(not shard.loop.idle for shard in self.served))
-        self._identities = Identities(config.auth.tokens, self._clock, self._owner, jwts_of(config.auth))
+        self._identities = Identities(config.auth.tokens, self._clock.wall, self._owner, jwts_of(config.auth))
         self._commits = Rounds(AsyncioScheduler(asyncio.get_running_loop()))
         for shard, each in zip(self.shards, recovered, strict=True):
             shard.assemble(each, turns, self._identities, self._commits)
@@ -217,13 +217,13 @@ class Broker:
             check_exposure(self.config, has_tokens=self._identities.is_guarded, insecure=self._insecure)
 
     async def _follow_clock(self) -> None:
-        """Log once if the system clock was set, and keep timers right while our clock adjusts to it."""
+        """Log once if the system clock was set, and let the clocks of the shards adjust to it."""
         is_right = True
         while True:
             await asyncio.sleep(_FOLLOW_CLOCK_SECONDS)
             error = self._clock.follow()
-            for shard in self.served if error else ():
-                shard.loop.rearm()
+            for shard in self.served:
+                shard.follow_clock(was_set=error != 0)
             if abs(error) > SECOND_NS and is_right:
                 logger.warning("clock_set", extra={"seconds": error / SECOND_NS})
             is_right = not error

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from copy import copy
 
+from penstock.limits import CLOCK_SLOWNESS
 from penstock.model.values import Nanos
 
-SLOWNESS = 10  # A correction takes this many times its size.
 _NOISE_NS = 1_000_000  # The two clocks are not read at the same moment.
 
 
@@ -21,7 +22,7 @@ class Clock:
     def __init__(
         self, wall: Callable[[], Nanos] = time.time_ns, monotonic: Callable[[], Nanos] = time.monotonic_ns
     ) -> None:
-        self._wall = wall
+        self.wall = wall  # What the machine shows, which may jump.
         self._monotonic = monotonic
         self._since = monotonic()
         self._origin = wall() - self._since
@@ -33,16 +34,26 @@ class Clock:
         now = self._monotonic()
         return self._origin + now + self._absorbed(now)
 
+    def another(self) -> Clock:
+        """One that shows the same now, and then goes its own way."""
+        return copy(self)
+
+    def go_on_after(self, time: Nanos) -> Nanos:
+        """Be past this time at once: nothing may happen before what has happened. How far this clock is ahead of the
+        wall clock then, which it lets come closer."""
+        self._origin += max(0, time - self())
+        return max(0, -self.follow())
+
     def follow(self) -> Nanos:
         """Compare with the wall clock: how far this clock lags behind it (below 0: is ahead). Called periodically."""
         now = self._monotonic()
         self._origin += self._absorbed(now)
         self._since = now
-        error = self._wall() - self._origin - now
+        error = self.wall() - self._origin - now
         self._error = error if abs(error) > _NOISE_NS else 0
         return self._error
 
     def _absorbed(self, now: Nanos) -> Nanos:
         """The part of the error that is corrected by now."""
-        most = (now - self._since) // SLOWNESS
+        most = (now - self._since) // CLOCK_SLOWNESS
         return max(-most, min(most, self._error))

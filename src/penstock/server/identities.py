@@ -28,8 +28,8 @@ class Identities:
         owner: str = "",
         jwts: JwtIdentities | None = None,
     ) -> None:
-        """`tokens`: those of the settings, which may do everything. `owner`: a secret that may too, and is not asked
-        for as long as there are no tokens."""
+        """`tokens`: those of the settings, which may do everything. `now`: the clock of the machine. `owner`: a
+        secret that may do everything too, and is not asked for as long as there are no tokens."""
         self.on_change: list[Ended] = []
         self.reason = ""  # Why the last token was refused, if there is more to say than that it is unknown.
         self._now = now
@@ -119,12 +119,12 @@ class Identities:
         self._tell(ended)
 
     def expire(self) -> Nanos:
-        """Take note of secrets whose time is over. Returns when the next one ends."""
+        """Take note of secrets whose time is over. Returns in how long the next one ends."""
         now = self._now()
         over = [key for token in self._tokens.values() for key in token.keys if key not in token.keys_at(now)]
         self._tell(self._end(over) + (self._jwts.ended(now) if self._jwts else []))
         look_again = now + SECOND_NS if self._jwts else NEVER_NS  # At the file of their keys.
-        return min((look_again, *(token.next_end(now) for token in self._tokens.values())))
+        return min((look_again, *(token.next_end(now) for token in self._tokens.values()))) - now
 
     def _end(self, keys: Iterable[str]) -> list[Access]:
         return [self._by_key.pop(key) for key in keys if key in self._by_key]

@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from penstock.dialects.native.cluster import ClusterState
 from penstock.errors import DataDirectoryError, DeposedError, LeaseHeldError, PenstockError, StoreError
-from penstock.limits import LOG_PER_SNAPSHOT_BYTE, STORED_LOG_PER_SNAPSHOT_BYTE, STORED_SNAPSHOT_BYTES
+from penstock.limits import (
+    CLOCK_OFF_SECONDS,
+    CLOCK_SLOWNESS,
+    LOG_PER_SNAPSHOT_BYTE,
+    SECOND_NS,
+    STORED_LOG_PER_SNAPSHOT_BYTE,
+    STORED_SNAPSHOT_BYTES,
+)
 from penstock.server.app import Application, ids_of
 from penstock.server.clock import Clock
 from penstock.server.config import Config, LogConfig
@@ -67,7 +74,7 @@ class Shard:
         """`store`: where the log is, if it is not in the directory. `home`: the shard of a queue, if there are
         several."""
         self._config = config
-        self._clock = clock
+        self._clock = clock.another()  # Not that of other shards: it goes on where the log of this one ends.
         self.directory = directory
         self.store = store
         self._home = home
@@ -102,7 +109,8 @@ class Shard:
         """Make everything that uses the log."""
         config, identity = self._config, self.identity
         scheduler = AsyncioScheduler(asyncio.get_running_loop())
-        self.loop = Loop(recovered.engine, recovered.log, self._clock, scheduler, rounds)
+        self._go_on(recovered)
+        self.loop = Loop(recovered.engine, recovered.log, self._clock, scheduler, rounds, self._clock.wall)
         self.loop.on_failure = self._on_failure
         self.loop.on_commit.append(turns.after_commit)
         self.metrics = Metrics(self.loop)
@@ -170,7 +178,21 @@ class Shard:
         for service in (*self.services, self.history_writes, self.snapshots):
             service.start()
 
+    def _go_on(self, recovered: Recovered) -> None:
+        """Let time go on where the log ends, even if the clock of this machine is behind it."""
+        ahead = self._clock.go_on_after(recovered.engine.time)
+        if ahead > CLOCK_OFF_SECONDS * SECOND_NS:
+            facts = {"shard": self.identity.shard, "seconds": ahead / SECOND_NS}
+            logger.warning("clock_behind_log", extra=facts | {"agrees_in": ahead * CLOCK_SLOWNESS / SECOND_NS})
+
     # ── While it runs ───────────────────────────────────────────────────────────────────────────────────────
+
+    def follow_clock(self, *, was_set: bool) -> None:
+        """Keep timers right while the clock adjusts to that of the machine."""
+        if self._clock.follow() or was_set:
+            self.loop.rearm()
+        if was_set:
+            self.services.token_changes.wake()
 
     async def _watch_directory(self) -> None:
         """End if the directory is no longer ours: acknowledged messages could be lost, and another broker's files
@@ -216,6 +238,7 @@ class Shard:
         if self.store:
             await asyncio.to_thread(self.store.acquire, self.directory)
         recovered = await asyncio.to_thread(self.recover)
+        self._go_on(recovered)
         self.loop.revive(recovered.engine, recovered.log)
         self.history_writes.history = recovered.history
         self._start_services()

@@ -103,8 +103,10 @@ def test_many_messages_of_one_publish_are_one_promise() -> None:
     assert shards.bodies("sweet") == Counter(b"%d" % each for each in range(100))
 
 
-def test_a_delay_and_a_lifetime_of_the_message_hold_for_its_copies() -> None:
+@pytest.mark.parametrize("ahead", [0, 3600, -500])
+def test_a_delay_and_a_lifetime_of_the_message_hold_for_its_copies_whatever_the_clock_there(ahead: int) -> None:
     shards = rig()
+    shards.of("late").clock += ahead * SECOND_NS
     shards.create("late", topics=("a.late",), delay_ns=50 * SECOND_NS)
     shards.publish(about(b"own", "a.late", delay_ns=10 * SECOND_NS, expires_ns=20 * SECOND_NS), about(b"2", "a.late"))
     shards.run_all()
@@ -319,7 +321,7 @@ def test_a_crash_after_any_step_loses_and_repeats_nothing(step: str, victim: str
     expected = busy(shards)
     there, here = shards.shards[source], shards.shards[target]
     victims = {"source": [there], "target": [here], "both": [there, here]}[victim]
-    asked, answer = here.question(source), Parcels(Cursor(0, 0), [])
+    asked, answer = here.question(source), Parcels(Cursor(0, 0), 0, [])
     for at, work in enumerate(("asked", "answered", "admitted", "committed")):
         if work == "answered":
             answer = there.owes(target, asked[0], asked[1])
@@ -349,7 +351,7 @@ def test_an_answer_that_comes_twice_counts_once() -> None:
 def test_an_answer_with_a_gap_before_it_is_discarded() -> None:
     shards = rig()
     question = (Cursor(5, 0), *shards.shards[1].question(0)[1:])
-    assert isinstance(shards.shards[1].admit(0, question, Parcels(Cursor(9, 0), [])), Discarded)
+    assert isinstance(shards.shards[1].admit(0, question, Parcels(Cursor(9, 0), 0, [])), Discarded)
 
 
 def test_a_snapshot_holds_cursors_and_what_is_owed() -> None:

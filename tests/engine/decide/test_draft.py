@@ -16,7 +16,7 @@ from tests.support.engine_rig import Rig, state_of
 def draft(rig: Rig) -> Draft:
     rig.create("work")
     rig.publish("work", b"one", b"two")
-    return Draft(rig.engine, rig.now())
+    return Draft(rig.engine, rig.now(), rig.now())
 
 
 def test_a_name_is_defined_once(draft: Draft) -> None:
@@ -27,7 +27,7 @@ def test_a_name_is_defined_once(draft: Draft) -> None:
 
 
 def test_names_of_a_draft_count_towards_the_limit() -> None:
-    draft = Draft(Engine(names_max=2), 1)
+    draft = Draft(Engine(names_max=2), 1, 1)
     draft.number("one")
     draft.number("two")
     with pytest.raises(RefusedError) as raised:

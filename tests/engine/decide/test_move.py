@@ -52,6 +52,19 @@ def test_a_delayed_message_becomes_ready_at_its_new_time(seconds: int) -> None:
     assert rig.bodies("later") == [b"x"]
 
 
+@pytest.mark.parametrize("ahead", [-3600, -10, 10, 3600])
+def test_the_time_is_one_of_the_machine_even_while_the_clock_converges_to_it(ahead: int) -> None:
+    rig = Rig()
+    message = delayed(rig)
+    rig.ahead = ahead * SECOND_NS
+    for seconds, left in ((50, max(0, abs(ahead) - 5)), (100_000, 0)):
+        at = rig.wall() + seconds * SECOND_NS
+        shown = at + (left if ahead > 0 else -left) * SECOND_NS
+        answer = rig.do(Reschedule(message.queue, message.sequence, at))
+        assert answer == ScheduledAt(max(shown, rig.events[-1].time))
+        message = rig.publish("later", NewMessage(b"x", delay_ns=SECOND_NS))[0]
+
+
 def test_a_time_that_has_passed_is_now() -> None:
     rig = Rig()
     message = delayed(rig)

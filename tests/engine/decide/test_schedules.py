@@ -155,7 +155,7 @@ def test_one_that_is_deleted_does_not_run(rig: Rig) -> None:
     rig.do(DeleteSchedule("beat"))
     rig.wait(100)
     assert planned(rig) == []
-    assert rig.engine.next_deadline == NEVER_NS
+    assert rig.engine.schedules.next_due == rig.engine.next_deadline == NEVER_NS
     assert refused(rig.do(DescribeSchedule("beat"))) is Reason.NO_SCHEDULE
     assert refused(rig.do(DeleteSchedule("beat"))) is Reason.NO_SCHEDULE
     assert refused(rig.do(RunSchedule("beat"))) is Reason.NO_SCHEDULE
@@ -233,9 +233,23 @@ def test_a_clock_that_was_set_back_repeats_no_tick(rig: Rig) -> None:
     rig.clock -= 20 * SECOND_NS
     for _ in range(30):
         rig.clock += SECOND_NS
-        while rig.engine.next_deadline <= rig.now():
+        while rig.next_due <= rig.now():
             rig.settle()
     assert planned(rig) == [10, 20, 30]
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_ticks_follow_the_clock_of_the_machine_and_not_that_of_leases(rig: Rig, hours: int) -> None:
+    rig.ahead = hours * 3600 * SECOND_NS
+    assert put(rig).next == START_NS - rig.ahead + 10 * SECOND_NS
+    assert put(rig, "daily", cron="0 0 * * *").next % (24 * 3600 * SECOND_NS) == 0
+    pass_slowly(rig, 25)
+    assert [round(tick + hours * 3600) for tick in planned(rig)] == [10, 20]
+    rig.do(RunSchedule("beat"))
+    assert round(planned(rig)[-1] + hours * 3600) == 25
+    rig.ahead -= 30 * SECOND_NS
+    pass_slowly(rig, 1)
+    assert round(planned(rig)[-1] + hours * 3600) == 50, "the last of the ticks that were skipped"
 
 
 # ── What cannot be published ────────────────────────────────────────────────────────────────────────────────
@@ -314,7 +328,6 @@ def test_a_restart_knows_all_of_it_without_a_calendar(rig: Rig, from_snapshot: b
     assert state_of(engine) == state_of(rig.engine)
     assert engine.schedules.next_due == rig.engine.schedules.next_due
     assert engine.schedules.bytes == rig.engine.schedules.bytes
-    assert engine.next_deadline <= engine.schedules.next_due
 
 
 def test_a_schedule_that_is_paused_and_resumed_many_times_leaves_nothing_behind(rig: Rig) -> None:

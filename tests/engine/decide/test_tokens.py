@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
@@ -94,3 +95,13 @@ def test_a_snapshot_has_all_tokens(rig: Rig) -> None:
     restored.restore(list(rig.engine.sections()))
     assert restored.tokens.by_name == rig.engine.tokens.by_name
     assert restored.tokens.admins == 1
+
+
+def test_the_end_of_a_token_is_a_time_of_the_machine(rig: Rig) -> None:
+    rig.ahead = 3600 * SECOND_NS
+    soon = rig.wall() + 60 * SECOND_NS
+    rig.do(SetToken("shop", replace(SHOP, expires=soon), is_new=True))
+    assert soon - 60 * SECOND_NS <= found(rig, "shop").created < soon
+    assert refused(rig.do(SetToken("shop", replace(SHOP, expires=rig.wall() - 1)))) is Reason.EXPIRES_IN_THE_PAST
+    rig.do(RotateToken("shop", "cc", 10 * SECOND_NS))
+    assert found(rig, "shop").old_until <= rig.wall() + 10 * SECOND_NS

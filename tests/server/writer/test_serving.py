@@ -231,4 +231,4 @@ async def test_schedules_wake_the_loop_and_those_who_wait_and_a_crowd_of_them_le
     await until(lambda: loop.events_by_kind[Kind.SCHEDULE_RAN] == crowd)
     await until(lambda: bool(answers))
     assert 0 < min(runs) < crowd, "they are not all run in one turn"
-    assert loop.engine.next_deadline > start
+    assert loop.engine.schedules.next_due > start

@@ -27,7 +27,7 @@ def admit(draft: Draft, command: Admit) -> Done | Discarded:
     state = draft.state
     if state.couriers.cursor(command.shard) != command.at or state.routing.changes != command.channels:
         return Discarded()
-    admission = _Admission(draft, command.create)
+    admission = _Admission(draft, command.create, command.ahead)
     for parcel in command.parcels:
         if parcel.target:
             admission.move(parcel)
@@ -38,16 +38,17 @@ def admit(draft: Draft, command: Admit) -> Done | Discarded:
 
 
 class _Admission:
-    def __init__(self, draft: Draft, create: QueueSettings) -> None:
+    def __init__(self, draft: Draft, create: QueueSettings, ahead: Nanos) -> None:
         self._draft = draft
         self._create = create
+        self._ahead = ahead  # Of the clock that times of parcels are by.
         self._fresh: set[tuple[int, bytes]] = set()  # New contents of queues that deduplicate.
 
     def move(self, parcel: Parcel) -> None:
         """A message that was moved keeps its id. Its target is created if it was removed, so that nothing is lost."""
         queue = self._queue(parcel.target)
         expires_at = _later(self._draft.now, queue.settings.retention_ns)
-        arrived = self._arrive(parcel, queue, parcel.visible_at, expires_at)
+        arrived = self._arrive(parcel, queue, self._here(parcel.visible_at), expires_at)
         texts = (parcel.origin.encode(), parcel.reason.encode())
         self._draft.events.append(CameFrom(*_facts_of(arrived), *parcel.place, *texts))
 
@@ -85,9 +86,13 @@ class _Admission:
 
     def _times(self, parcel: Parcel, settings: QueueSettings) -> tuple[Nanos, Nanos]:
         now, options = self._draft.now, parcel.options
-        visible_at = parcel.visible_at if options & OWN_DELAY else _later(now, settings.delay_ns)
-        expires_at = parcel.expires_at if options & OWN_LIFETIME else _later(now, settings.retention_ns)
+        visible_at = self._here(parcel.visible_at) if options & OWN_DELAY else _later(now, settings.delay_ns)
+        expires_at = self._here(parcel.expires_at) if options & OWN_LIFETIME else _later(now, settings.retention_ns)
         return visible_at, expires_at
+
+    def _here(self, time: Nanos) -> Nanos:
+        """A time of the other shard by the clock of this one, so that delays and lifetimes last as long."""
+        return time if time == NEVER_NS else _later(time, self._ahead)
 
     def _arrive(self, parcel: Parcel, queue: Queue, visible_at: Nanos, expires_at: Nanos) -> Arrived:
         draft = self._draft

@@ -13,6 +13,7 @@ from msgspec import Struct
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
+from penstock.limits import CLOCK_SLOWNESS, NEVER_NS
 from penstock.model.answers import Refused
 from penstock.model.events import Event, NameDefined, QueueCreated
 from penstock.model.settings import QueueSettings
@@ -42,11 +43,14 @@ class _Overlay:
 class Draft(Struct, gc=False):
     """The argument of every function in `decide/`, which reads `state`, adds to `events` and returns the answer.
 
+    `now`: the time of its events, which leases, delays and lifetimes go by. `wall`: what the clock of the machine
+    shows, which schedules and the ends of tokens go by. They differ while the first converges to the second.
     `done_with`: the messages that the decision has ended, or must not touch again. None in a decision that touches no
     message twice."""
 
     state: EngineState
     now: Nanos
+    wall: Nanos
     events: list[Event] = []
     done_with: set[Place] | None = None
     _own: _Overlay | None = None
@@ -56,6 +60,12 @@ class Draft(Struct, gc=False):
         if self._own is None:
             self._own = _Overlay(self.state.names.last)
         return self._own
+
+    def time_at(self, wall: Nanos) -> Nanos:
+        """The time that events will have when the clock of the machine shows this: they converge until then."""
+        ahead = self.now - self.wall
+        left = abs(ahead) - max(0, wall - self.wall) // CLOCK_SLOWNESS
+        return wall if left <= 0 else min(wall + (left if ahead > 0 else -left), NEVER_NS)
 
     def number(self, text: str) -> int:
         """The number of a name; a new name is defined by an event. Raises `RefusedError` if there is no room."""

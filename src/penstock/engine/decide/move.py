@@ -28,7 +28,7 @@ def reschedule(draft: Draft, command: Reschedule) -> ScheduledAt | Refused:
     found = _delayed(draft, command)
     if isinstance(found, Refused):
         return found
-    visible_at = max(command.visible_at, draft.now)
+    visible_at = max(draft.time_at(command.visible_at), draft.now)
     draft.events.append(Rescheduled(*facts_of(*found, draft.now), visible_at))
     return ScheduledAt(visible_at)
 

@@ -134,13 +134,13 @@ def _description(planned: Planned) -> ScheduleDescription:
 def _ticks(draft: Draft, schedule: Schedule, first: Nanos | None) -> Iterator[Nanos]:
     """The ticks of a schedule in order, from a known one on; without one, those after now."""
     if schedule.every_ns:
-        tick = _first_of_interval(schedule, draft.now) if first is None else first
+        tick = _first_of_interval(schedule, draft.wall) if first is None else first
         while tick < NEVER_NS:
             yield tick
             tick += schedule.every_ns
     else:
         cron, zone = parse_cron(schedule.cron), _zone(draft, schedule.time_zone)
-        following = cron.next_after(draft.now, zone) if first is None else first
+        following = cron.next_after(draft.wall, zone) if first is None else first
         while following is not None:
             yield following
             following = cron.next_after(following, zone)
@@ -164,14 +164,14 @@ def _zone(draft: Draft, name: str) -> tzinfo:
 
 def run_schedule(draft: Draft, command: RunSchedule) -> list[Published] | Refused:
     planned = _find(draft, command.name)
-    published = _published(draft, planned, [draft.now])
+    published = _published(draft, planned, [draft.wall])
     if not isinstance(published, Refused):
-        _note_run(draft, planned, published, draft.now, planned.next, 0)
+        _note_run(draft, planned, published, draft.wall, planned.next, 0)
     return published
 
 
 def run_due(draft: Draft, _: RunDue) -> Done:
-    planned = draft.state.schedules.first_due(draft.now)
+    planned = draft.state.schedules.first_due(draft.wall)
     if planned:
         try:
             _catch_up(draft, planned)
@@ -188,7 +188,7 @@ def _catch_up(draft: Draft, planned: Planned) -> None:
     catch_up, too_old = planned.definition.catch_up, _too_old(draft, planned, ticks)
     if too_old:
         _skip(draft, planned, too_old[1], too_old[0])
-    elif catch_up == "none" and draft.now - ticks[-1] > SCHEDULE_LATE_SECONDS * SECOND_NS:
+    elif catch_up == "none" and draft.wall - ticks[-1] > SCHEDULE_LATE_SECONDS * SECOND_NS:
         _skip(draft, planned, following, len(ticks))
     elif catch_up == "all":
         rest = [*ticks[SCHEDULE_TICKS_AT_ONCE:], following]
@@ -201,7 +201,7 @@ def _due_ticks(draft: Draft, planned: Planned) -> tuple[list[Nanos], Nanos]:
     """The ticks that are due, as many as are looked at in one go, and the tick after them."""
     due: list[Nanos] = []
     for tick in _ticks(draft, planned.definition, planned.next):
-        if tick > draft.now or len(due) == 2 * SCHEDULE_TICKS_CAUGHT_UP_MAX:
+        if tick > draft.wall or len(due) == 2 * SCHEDULE_TICKS_CAUGHT_UP_MAX:
             return due, tick
         due.append(tick)
     return due, NEVER_NS
@@ -213,7 +213,7 @@ def _too_old(draft: Draft, planned: Planned, ticks: list[Nanos]) -> tuple[int, N
     if late <= 0:
         return None
     if every_ns := planned.definition.every_ns:
-        late = (draft.now - planned.next) // every_ns + 1 - SCHEDULE_TICKS_CAUGHT_UP_MAX
+        late = (draft.wall - planned.next) // every_ns + 1 - SCHEDULE_TICKS_CAUGHT_UP_MAX
         return late, planned.next + late * every_ns
     return late, ticks[late]
 
@@ -223,7 +223,7 @@ def _run(draft: Draft, planned: Planned, ticks: list[Nanos], following: Nanos, m
     if not isinstance(published, Refused):
         _note_run(draft, planned, published, ticks[-1], following, missed)
     elif published.reason.retry:
-        due_at = draft.now + SCHEDULE_RETRY_SECONDS * SECOND_NS
+        due_at = draft.wall + SCHEDULE_RETRY_SECONDS * SECOND_NS
         draft.events.append(
             ScheduleSkipped(draft.now, planned.name, planned.next, due_at, 0, published.sentence),
         )

@@ -24,19 +24,19 @@ def set_token(draft: Draft, command: SetToken) -> TokenDescription | Refused:
         return Refused(Reason.NO_TOKEN, command.name)
     if before is None and len(tokens) >= TOKENS_MAX:
         return Refused(Reason.TOO_MANY_TOKENS, str(TOKENS_MAX))
-    if token.expires <= draft.now and (before is None or token.expires != before.expires):
+    if token.expires <= draft.wall and (before is None or token.expires != before.expires):
         return Refused(Reason.EXPIRES_IN_THE_PAST, command.name)
     admins = tokens.admins + token.is_admin - (before.is_admin if before else False)
     if not admins and not command.has_admins:
         return Refused(Reason.NO_ADMIN, command.name)
-    return _set(draft, command.name, replace(token, created=before.created if before else draft.now))
+    return _set(draft, command.name, replace(token, created=before.created if before else draft.wall))
 
 
 def rotate_token(draft: Draft, command: RotateToken) -> TokenDescription | Refused:
     token = _find(draft, command.name)
     if not token.digest:
         return Refused(Reason.NO_SECRET, command.name)
-    until = draft.now + command.grace_ns if command.grace_ns else 0
+    until = draft.wall + command.grace_ns if command.grace_ns else 0
     old = {"old_digest": token.digest, "old_until": until} if until else {"old_digest": "", "old_until": 0}
     return _set(draft, command.name, replace(token, digest=command.digest, **old))
 

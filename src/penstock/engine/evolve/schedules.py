@@ -9,7 +9,6 @@ from penstock.model.values import Position
 
 def schedule_set(state: EngineState, event: ScheduleSet, _: Position) -> None:
     state.schedules.define(event.schedule, event.definition, event.next)
-    state.arm(state.schedules, state.schedules.next_due)
 
 
 def schedule_ran(state: EngineState, event: ScheduleRan, _: Position) -> None:
@@ -19,7 +18,6 @@ def schedule_ran(state: EngineState, event: ScheduleRan, _: Position) -> None:
     planned.last_run, planned.last_place, planned.error = event.time, (event.queue, event.sequence), ""
     planned.next = planned.due_at = event.next
     state.schedules.put(planned)
-    state.arm(state.schedules, state.schedules.next_due)
 
 
 def schedule_skipped(state: EngineState, event: ScheduleSkipped, _: Position) -> None:
@@ -28,7 +26,6 @@ def schedule_skipped(state: EngineState, event: ScheduleSkipped, _: Position) ->
     planned.next, planned.due_at = event.next, event.due_at
     planned.error = event.error or planned.error
     state.schedules.put(planned)
-    state.arm(state.schedules, state.schedules.next_due)
 
 
 def schedule_removed(state: EngineState, event: ScheduleRemoved, _: Position) -> None:

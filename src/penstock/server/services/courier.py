@@ -132,8 +132,10 @@ class Courier(Service):
         if answer.to == at:
             source.behind_since = None
             return False
-        source.behind_since = min([parcel.time for parcel in answer.parcels], default=None)
-        admitted = await answer_to(self.writer, Admit(shard, at, answer.to, changes, answer.parcels, self._new_queue))
+        ahead = self.writer.now() - answer.now
+        source.behind_since = min([parcel.time + ahead for parcel in answer.parcels], default=None)
+        admission = Admit(shard, at, answer.to, changes, answer.parcels, ahead, self._new_queue)
+        admitted = await answer_to(self.writer, admission)
         if isinstance(admitted, Refused):
             if not source.is_refused:
                 logger.warning("courier_waits", extra={"reason": admitted.sentence, "shard": shard})

@@ -280,12 +280,13 @@ class Departures(Service):
                 return owed
             parcels, serial = owed
             if copies or parcels or offset - command.after.offset > COURIER_PROGRESS_RECORDS:
-                return Parcels(Reached(offset, serial), [*copies, *parcels], self._dead_letters(command.shard))
+                to, dead_letters = Reached(offset, serial), self._dead_letters(command.shard)
+                return Parcels(to, self.writer.now(), [*copies, *parcels], dead_letters)
             try:
                 async with asyncio.timeout_at(deadline):
                     await committed.wait()
             except TimeoutError:
-                return Parcels(command.after, [], self._dead_letters(command.shard))
+                return Parcels(command.after, self.writer.now(), [], self._dead_letters(command.shard))
 
     def _dead_letters(self, shard: int) -> list[str]:
         """The queues of a shard that queues here name as their dead-letter queue."""

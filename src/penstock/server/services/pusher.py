@@ -281,7 +281,7 @@ class Pusher:
         """Deliver the message again later, and pause if enough messages have failed."""
         self._end(attempt)
         self._tools.outcomes["retry"] += 1
-        asked_ns = retry_after_ns(retry_after, self._loop.now())
+        asked_ns = retry_after_ns(retry_after, self._loop.wall())
         if attempt.confirm:
             delay_ns = max(self._tools.retry_ns(attempt.delivery.receives), asked_ns)
             self._settle(attempt.delivery, "retry", delay_ns, reason)

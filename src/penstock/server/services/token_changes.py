@@ -10,7 +10,7 @@ from penstock.server.identities import Identities
 from penstock.server.services.contract import Service
 from penstock.server.writer.port import ServicePort
 
-_LOOK_SECONDS_MAX = 3600.0  # The clock may be set meanwhile.
+_LOOK_SECONDS_MAX = 3600.0  # Timers of many days are not exact.
 
 
 class TokenChanges(Service):
@@ -37,7 +37,7 @@ class TokenChanges(Service):
 
     async def run(self) -> None:
         while True:
-            left = self._identities.expire() - self.writer.now()
+            left = self._identities.expire()
             await self.rest(min(max(left, 0) / SECOND_NS + 0.001, _LOOK_SECONDS_MAX))
             await asyncio.sleep(0)
 

@@ -24,15 +24,23 @@ from penstock.server.writer.waiters import Waiters
 
 logger = logging.getLogger(__name__)
 
-_OBSERVED = kinds_where(lambda row: row.about in ("queue", "token"))
+_OBSERVED = kinds_where(lambda row: row.about in ("queue", "schedule", "token"))
 _READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
 
 
 class Executor:
     def __init__(
-        self, engine: Engine, commit: GroupCommit, waiters: Waiters, clock: Callable[[], Nanos], deadline: Deadline
+        self,
+        engine: Engine,
+        commit: GroupCommit,
+        waiters: Waiters,
+        clock: Callable[[], Nanos],
+        wall: Callable[[], Nanos],
+        deadline: Deadline,
+        calendar: Deadline,
     ) -> None:
-        """`deadline` is kept at the time of the next lease, lifetime or delay that ends."""
+        """`deadline` is kept at the time of the next lease, lifetime or delay that ends, by `clock`; `calendar` at
+        that of the next schedule, by `wall`."""
         self.engine = engine
         self.followers = Followers()
         self.recent = Recent()
@@ -44,7 +52,9 @@ class Executor:
         self._commit = commit
         self._waiters = waiters
         self._clock = clock
+        self.wall = wall
         self._deadline = deadline
+        self._calendar = calendar
 
     def now(self) -> Nanos:
         """The time, later than that of every event so far."""
@@ -55,7 +65,7 @@ class Executor:
     def decide(self, command: Command) -> Answer:
         """Decide and apply; the answer, which is not to be given before the commit."""
         try:
-            decision = self.engine.decide(command, self.now())
+            decision = self.engine.decide(command, self.now(), self.wall())
         except HistoryError as error:
             logger.critical("history_damaged", extra={"reason": str(error)})
             return Refused(Reason.DAMAGED, str(error))
@@ -98,6 +108,9 @@ class Executor:
     def _observe(self, event: Any) -> None:
         if event.kind.row.about == "queue":
             self._commit.held_for_sync.append((self._queue_is_durable, event.queue))
+        elif event.kind.row.about == "schedule":
+            if (due := self.engine.schedules.next_due) != self._calendar.at:
+                self._calendar.set(due)
         else:
             self._commit.held_for_sync.append((self._token_is_durable, event.token))
 

@@ -54,16 +54,22 @@ class Loop:
         clock: Callable[[], Nanos],
         scheduler: Scheduler,
         rounds: Rounds | None = None,
+        wall: Callable[[], Nanos] | None = None,
     ) -> None:
-        """`rounds`: those of all shards of the process, if there are several."""
-        deadline = Deadline(clock, scheduler, self._on_deadline)
+        """`rounds`: those of all shards of the process, if there are several. `wall`: the clock of the machine, which
+        schedules go by, if it is not `clock`."""
+        wall = wall or clock
+        deadline, calendar = (
+            Deadline(clock, scheduler, self._on_deadline),
+            Deadline(wall, scheduler, self._on_calendar),
+        )
         self._collected: Collected = {}
         self.waiters = Waiters(clock, scheduler)
         self.commit = GroupCommit(log, clock, scheduler, self._collected, rounds or Rounds(scheduler))
-        self.executor = Executor(engine, self.commit, self.waiters, clock, deadline)
-        self._serving = Serving(self.executor, self.commit, self.waiters, deadline, scheduler)
+        self.executor = Executor(engine, self.commit, self.waiters, clock, wall, deadline, calendar)
+        self._serving = Serving(self.executor, self.commit, self.waiters, deadline, calendar, scheduler)
         self._collector = Collector(self._collected, self._serving, self.commit, self.waiters.woken)
-        self._deadline = deadline
+        self._deadline, self._calendar = deadline, calendar
         self.gate = Gate(self.submit, self._queue_name)
         self.submit_as, self.refusal = self.gate.submit, self.gate.refusal
         self.on_failure: Callable[[BaseException], None] = lambda _: None
@@ -75,7 +81,7 @@ class Loop:
         self.on_damage = self.executor.damage.on_damage
         self.commit.decide_collected = self.decide_collected
         self.commit.on_failure = self.fail
-        deadline.set(engine.next_deadline)
+        self._arm()
 
     def submit(self, command: Command, reply: Reply, stage: Stage = _SYNC) -> Waiter | None:
         """Decide and apply a command; `reply` is called with the answer once it is as durable as asked. Returns a
@@ -165,6 +171,9 @@ class Loop:
     def now(self) -> Nanos:
         return self.executor.now()
 
+    def wall(self) -> Nanos:
+        return self.executor.wall()
+
     def examine(self, position: Position) -> bool:
         return self.executor.damage.can_read(position)
 
@@ -232,19 +241,27 @@ class Loop:
         self.executor.engine, self.commit.log, self.commit.failure = engine, log, None
         self.executor.recent.clear()
         self.executor.followers.end_lost(engine.has_had, engine.time)
-        self._deadline.set(engine.next_deadline)
+        self._arm()
         for queue in self.waiters.workers.watches:
             self.waiters.workers.wake(queue)  # A message may be ready there that did not wake them.
         self._serving.wake()
 
     def rearm(self) -> None:
         """Set all timers again: the clock does not run as they do."""
-        self._deadline.set(self.engine.next_deadline)
+        self._arm()
         self.waiters.receivers.rearm()
+
+    def _arm(self) -> None:
+        self._deadline.set(self.engine.next_deadline)
+        self._calendar.set(self.engine.schedules.next_due)
 
     def _on_deadline(self) -> None:
         if not self.failure:
             self._serving.pass_time()
+
+    def _on_calendar(self) -> None:
+        if not self.failure:
+            self._serving.run_schedules()
 
 
 def _unwritable(reason: str) -> Refused:

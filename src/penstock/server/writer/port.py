@@ -103,6 +103,9 @@ class ServicePort(ClientPort, Protocol):
     def now(self) -> Nanos:
         """The time, later than that of every event so far."""
 
+    def wall(self) -> Nanos:
+        """What the clock of the machine shows."""
+
     def pause(self, begun: Callable[[], None]) -> Pause:
         """Begin no commit in this process until `resume`, and call `begun` when none is under way."""
 

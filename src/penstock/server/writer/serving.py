@@ -26,12 +26,18 @@ _SYNC = Stage.SYNC
 
 class Serving:
     def __init__(
-        self, executor: Executor, commit: GroupCommit, waiters: Waiters, deadline: Deadline, scheduler: Scheduler
+        self,
+        executor: Executor,
+        commit: GroupCommit,
+        waiters: Waiters,
+        deadline: Deadline,
+        calendar: Deadline,
+        scheduler: Scheduler,
     ) -> None:
         self._executor = executor
         self._commit = commit
         self._waiters = waiters
-        self._deadline = deadline
+        self._deadline, self._calendar = deadline, calendar
         self._scheduler = scheduler
         self._wake_is_due = False
         self.fetches = Fetches(scheduler)
@@ -54,24 +60,25 @@ class Serving:
         return cast("Answer", answers)
 
     def pass_time(self) -> None:
-        """Apply what is due: leases and lifetimes that have ended, schedules, and delays that are over."""
+        """Apply what is due: leases and lifetimes that have ended, and delays that are over."""
         engine, now = self._executor.engine, self._executor.now()
         if events := engine.decide(_TICK, now).events:
             self._executor.apply(events)
-        self._run_schedules()
         for number in engine.advance(now):
             self._waiters.wake_queue(engine.queues[number].name)
         self.wake()
         self._deadline.set(engine.next_deadline)
 
-    def _run_schedules(self) -> None:
+    def run_schedules(self) -> None:
         """Each is a decision of its own. Those that are left are due at once, when others have had their turn."""
         executor = self._executor
         schedules = executor.engine.schedules
         for _ in range(SCHEDULES_RUN_AT_ONCE):
-            if schedules.next_due > executor.now():
-                return
+            if schedules.next_due > executor.wall():
+                break
             executor.decide(_RUN_DUE)
+        self.wake()
+        self._calendar.set(schedules.next_due)
 
     # ── Clients that wait ───────────────────────────────────────────────────────────────────────────────────
 
