@@ -183,6 +183,7 @@ COURIER_WAIT_SECONDS = 60  # How long a shard waits for what it is owed before i
 COURIER_RETRY_SECONDS = 0.1  # After a shard could not be asked.
 LINK_CLIENTS_MAX = 4096  # Clients that the other end of a link knows.
 UNIX_PATH_BYTES_MAX = 107  # Of a Unix socket, on Linux.
+PART_RETRY_SECONDS = 0.5  # Between two questions to a shard that is away, while others wait for the same client.
 WORKER_RESTART_SECONDS = 1.0  # A worker that was killed is started again at most this often.
 TOKENS_KNOWN_SECONDS_MAX = 20.0  # How long a change of tokens may take to reach all workers.
 LINK_BEAT_SECONDS = 2.0  # How often something is sent on a link to another machine.

@@ -46,7 +46,7 @@ from penstock.limits import (
     RUN_MESSAGES_MIN,
     SEQUENCE_MAX,
 )
-from penstock.model.answers import Answer, Drawn, Pulled, Receipt, Receipts, Refused, StoredResult, WrongResult
+from penstock.model.answers import Answer, Drawn, Pulled, Receipt, Receipts, Refused, StoredResult
 from penstock.model.commands import FROM_NEXT, AwaitResult, Draw, NewMessage, Publish, PublishInTurn, PublishRun, Pull
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
@@ -221,10 +221,11 @@ class Nq:
             return _render_refused_pull(answer)
         assert isinstance(answer, Pulled)
         if answer.drawn:
-            body = _encode_line([{"messages": {drawn.queue: _messages(drawn) for drawn in answer.drawn}}])
-            return Response(200, body, JSON)
+            away = {queue: None for queue, last in answer.last.items() if last is None}
+            found = {drawn.queue: _messages(drawn) for drawn in answer.drawn}
+            return Response(200, _encode_line([{"messages": found | away}]), JSON)
         if answer.wrong:
-            return _render_wrong(answer.wrong)
+            return _render_wrong(answer)
         return Response(204) if self._empty_status == 204 else json_response(404, answer.last)
 
     # ── Results ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,12 +298,16 @@ def _render_results(answer: Answer) -> Response:
     if isinstance(answer, Refused):
         return _render_refused_pull(answer)
     assert isinstance(answer, Pulled)
-    return _render_wrong(answer.wrong) if answer.wrong else json_response(200, {})
+    return _render_wrong(answer) if answer.wrong else json_response(200, {})
 
 
-def _render_wrong(wrong: Sequence[WrongResult]) -> Response:
-    problems = [f"results.{each.queue}.{each.sequence}: {each.refused.reason.sentence}" for each in wrong]
-    return _error(Fault.BAD_REQUEST, "; ".join(problems))
+def _render_wrong(answer: Pulled) -> Response:
+    """The results that are not stored. The others are."""
+    problems = [f"results.{each.queue}.{each.sequence}: {each.refused.reason.sentence}" for each in answer.wrong]
+    sentence = "; ".join(problems)
+    if refused := answer.refused:
+        return _error(refused.reason, sentence, None, refused.retry_seconds)
+    return _error(Fault.BAD_REQUEST, sentence)
 
 
 def _render_refused_pull(refused: Refused) -> Response:

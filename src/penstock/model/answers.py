@@ -112,8 +112,9 @@ class Pulled(Struct, array_like=True, tag=True):
 
     drawn: list[Drawn] = []
     wrong: list[WrongResult] = []
-    last: dict[str, int] = {}  # By queue: the sequence of its last message, 0 if there was none.
+    last: dict[str, int | None] = {}  # By queue: the sequence of its last message, 0 for none, None if it is away.
     due_at: Nanos = NEVER_NS  # When there is something to deliver again.
+    refused: Refused | None = None  # Why a part of it was not done, in another shard.
 
     def __bool__(self) -> bool:
         return bool(self.drawn or self.wrong)

@@ -189,11 +189,41 @@ def test_a_pull_from_several_shards_sends_its_results_first() -> None:
     wrong = Pulled(wrong=[WrongResult("c", 1, Refused(Reason.NO_MESSAGE))])
     assert not parts.goes_on([wrong])
     assert parts.join([wrong]) == wrong
-    assert parts.join([Pulled(), UNAVAILABLE]) == UNAVAILABLE
-    drawn = Pulled([Drawn("a", [1], [0], [1], [0], [0], [""], [1], [b"x"], [b""])], last={"a": 1})
-    assert parts.join([Pulled(), drawn, UNAVAILABLE]) == Pulled(drawn.drawn)
+    assert parts.join([UNAVAILABLE]) == UNAVAILABLE
     found: Any = parts.join([Pulled(), Pulled(last={"a": 3}, due_at=9), Pulled(last={"b": 1}, due_at=4)])
     assert (found.last, found.due_at) == ({"a": 3, "b": 1}, 4)
+
+
+def test_a_pull_says_of_each_shard_what_became_of_it() -> None:
+    parts = parts_of(Pull("me", [Draw("a"), Draw("b")]))
+    drawn = Drawn("a", [1], [0], [1], [0], [0], [""], [1], [b"x"], [b""])
+    found: Any = parts.join([Pulled([drawn]), UNAVAILABLE])
+    assert (found.drawn, found.last) == ([drawn], {"b": None})
+    found = parts.join([Pulled(last={"a": 3}), UNAVAILABLE])
+    assert (found.drawn, found.last) == ([], {"a": 3, "b": None})
+    assert parts.again(UNAVAILABLE)
+    assert not parts.again(Pulled())
+    assert parts.join([UNAVAILABLE, UNAVAILABLE]) == UNAVAILABLE, "nothing is done anywhere"
+    forbidden = Refused(Reason.FORBIDDEN)
+    assert parts.join([Pulled(), forbidden]) == parts.join([UNAVAILABLE, forbidden]) == forbidden
+    assert not parts.again(forbidden)
+
+
+def test_what_is_stored_of_a_pull_is_not_refused() -> None:
+    parts = parts_of(Pull("me", [Draw("a"), Draw("b")], [("c", 1, b"r"), ("a", 2, b"r")]))
+    found: Any = parts.join([Pulled(), UNAVAILABLE])
+    assert (found.wrong, found.refused) == ([WrongResult("a", 2, UNAVAILABLE)], UNAVAILABLE)
+    found = parts.join([Pulled(), Pulled(), UNAVAILABLE, UNAVAILABLE])
+    assert (found.wrong, found.last) == ([], {"a": None, "b": None})
+
+
+def test_where_a_pull_begins_is_checked_before_anything_is_stored() -> None:
+    parts = parts_of(Pull("me", [Draw("a", 7, 5, 2), Draw("b")], [("b", 1, b"r")], wait_ns=5))
+    assert parts.commands[:2] == [(0, Pull("me", [Draw("a", 1, 0)])), (1, Pull("me", (), [("b", 1, b"r")]))]
+    refused = Refused(Reason.NO_CURSOR, "a")
+    assert not parts.goes_on([refused])
+    assert parts.join([refused]) == refused
+    assert parts.goes_on([UNAVAILABLE]), "the others may have something"
 
 
 def described(name: str, number: int, created: int = 0) -> QueueDescription:

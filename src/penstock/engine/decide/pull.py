@@ -92,7 +92,7 @@ class _Pulling:
     def _answer(self, wrong: list[WrongResult]) -> Pulled:
         if self._drawn:
             return Pulled(self._drawn)
-        due_at, last = NEVER_NS, {}
+        due_at, last = NEVER_NS, dict[str, int | None]()
         for draw in self._command.draws:
             queue = self._draft.queue(draw.queue)
             last[draw.queue] = queue.last_sequence if queue else 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.dialects.wire.conversation import Cancelable
+from penstock.limits import PART_RETRY_SECONDS, SECOND_NS
 from penstock.model.answers import Answer, Done, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, PublishOnce
@@ -111,7 +115,7 @@ class Router:
 
 class _Joint:
     """A command that is cut into parts. When the first part that waits has its answer, the others are hurried: what
-    they have by then belongs to the client too."""
+    they have by then belongs to the client too. A part whose shard is away hurries nobody, and is asked again."""
 
     def __init__(self, parts: Parts, send: Callable[..., Pending | None], reply: Reply, stage: Stage) -> None:
         self._parts = parts
@@ -122,22 +126,28 @@ class _Joint:
         self._pending: dict[int, Pending] = {}
         self._sent = 0
         self._hurried = self._canceled = False
+        self._timers: dict[int, asyncio.TimerHandle] = {}  # Of parts that are asked again.
+        self._wait_ns = max(getattr(part, "wait_ns", 0) for _, part in parts.commands)
+        self._waits_until = asyncio.get_running_loop().time() + self._wait_ns / SECOND_NS if self._wait_ns else 0.0
 
     def begin(self) -> Pending | None:
         self._go_on()
-        return self if any(getattr(part, "wait_ns", 0) for _, part in self._parts.commands) else None
+        return self if self._wait_ns else None
 
     def _go_on(self) -> None:
         """Send the next of those that go in turn, or all of the rest."""
         first, last = self._sent, len(self._parts.commands)
         self._sent = first + 1 if first < self._parts.in_turn else last
         for index in range(first, self._sent):
-            shard, part = self._parts.commands[index]
-            pending = self._send(shard, part, partial(self._answered, index), self._stage)
-            if pending and index not in self._answers:
-                self._pending[index] = pending
+            self._send_part(index, self._parts.commands[index][1])
         if self._hurried:
             self.give_up()
+
+    def _send_part(self, index: int, part: Command) -> None:
+        shard = self._parts.commands[index][0]
+        pending = self._send(shard, part, partial(self._answered, index), self._stage)
+        if pending and index not in self._answers:
+            self._pending[index] = pending
 
     def _answered(self, index: int, answer: Any) -> None:
         if self._canceled:
@@ -147,11 +157,26 @@ class _Joint:
         is_in_turn, is_last = index < self._parts.in_turn, len(self._answers) == len(self._parts.commands)
         answers = [self._answers[each] for each in sorted(self._answers)]
         if is_last or (is_in_turn and not self._parts.goes_on(answers)):
+            self._stop_asking()
             self._reply(self._parts.join(answers))
         elif is_in_turn:
             self._go_on()
+        elif self._parts.again(answer) and not self._hurried:
+            self._timers[index] = asyncio.get_running_loop().call_later(PART_RETRY_SECONDS, self._ask_again, index)
         elif not self._hurried:
             self.give_up()
+
+    def _ask_again(self, index: int) -> None:
+        """For the rest of the time. The part that has waited from the beginning ends the waiting of all."""
+        del self._timers[index], self._answers[index]
+        left = self._waits_until - asyncio.get_running_loop().time()
+        part: Any = self._parts.commands[index][1]
+        self._send_part(index, replace(part, wait_ns=max(0, round(left * SECOND_NS))))
+
+    def _stop_asking(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
 
     @property
     def is_waiting(self) -> bool:
@@ -159,10 +184,12 @@ class _Joint:
 
     def cancel(self) -> None:
         self._canceled = True
+        self._stop_asking()
         for pending in list(self._pending.values()):
             pending.cancel()
 
     def give_up(self) -> None:
         self._hurried = True
+        self._stop_asking()
         for pending in list(self._pending.values()):
             pending.give_up()
