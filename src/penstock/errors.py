@@ -112,6 +112,10 @@ class Fault(ErrorCode):
         403,
         "the page that sent this is not allowed: {}; see http.origins",
     )
+    FORBIDDEN_USE = (
+        *("forbidden_use", 403),
+        "a browser does not get a message to show or run it: {}; let a script fetch it",
+    )
     NOT_FOUND = "not_found", 404, "not found: {}"
     NO_CHANNEL = "no_channel", 404, "the channel does not exist: {}"
     NO_JOB = "no_job", 404, "the job does not exist: {}"

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.dialects.wire.header_values import checked_header_value, content_type_header, content_type_of
+from penstock.dialects.wire.header_values import checked_header_value, content_type_of
 from penstock.dialects.wire.http import (
     BodyRule,
     Call,
@@ -32,6 +32,7 @@ from penstock.dialects.wire.kept_headers import KEPT_HEADERS, encode_headers, ke
 from penstock.dialects.wire.listing import listing
 from penstock.dialects.wire.multipart import boundary_of, is_multipart, join_parts, split_parts
 from penstock.dialects.wire.setting_documents import document_type, settings_in
+from penstock.dialects.wire.stored_bodies import check_use, content_type_line, stored_bodies, stored_body
 from penstock.dialects.wire.times import rfc3339_seconds
 from penstock.errors import Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
@@ -161,6 +162,7 @@ class Mqs:
         return response
 
     def _receive(self, request: Request, segment: bytes) -> Response | Call:
+        check_use(request.headers)
         wait = request.headers.get(b"x-mqs-max-wait-time")
         most = request.headers.get(b"x-mqs-max-messages")
         if wait is None and most is None:
@@ -181,14 +183,17 @@ class Mqs:
         if not deliveries:
             return Response(204)
         if len(deliveries) == 1:
-            return Response(200, deliveries[0].body, self._message_headers(deliveries[0]))
-        parts = [(self._message_headers(delivery), delivery.body) for delivery in deliveries]
+            delivery = deliveries[0]
+            return stored_body(delivery.body, delivery.content_type, self._message_headers(delivery))
+        parts = [
+            (content_type_line(delivery.content_type) + self._message_headers(delivery), delivery.body)
+            for delivery in deliveries
+        ]
         boundary, body = join_parts(parts, self._ids.make(deliveries[0].queue, deliveries[0].sequence))
-        return Response(200, body, b"Content-Type: multipart/mixed; boundary=" + boundary + b"\r\n")
+        return stored_bodies(body, boundary)
 
     def _message_headers(self, delivery: Delivery) -> bytes:
         lines = _MESSAGE_HEADERS % (
-            content_type_header(delivery.content_type),
             self._ids.make(delivery.queue, delivery.sequence),
             delivery.receives,
             rfc3339_seconds(delivery.created),
@@ -237,7 +242,7 @@ class Mqs:
 
 
 _MESSAGE_HEADERS = (
-    b"Content-Type: %b\r\nX-MQS-MESSAGE-ID: %b\r\nX-MQS-MESSAGE-RECEIVES: %d\r\n"
+    b"X-MQS-MESSAGE-ID: %b\r\nX-MQS-MESSAGE-RECEIVES: %d\r\n"
     b"X-MQS-MESSAGE-PUBLISHED-AT: %b\r\nX-MQS-MESSAGE-VISIBLE-AT: %b\r\n"
 )
 
