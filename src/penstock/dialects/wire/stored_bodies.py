@@ -1,8 +1,8 @@
 """Answers that are stored bodies, in the content types that their producers chose. All of them are made here.
 
 A producer may choose `text/html`: a page with its script would have the broker's own origin, and could do there what
-the console can. So a browser gets a body only for a script that asks for it (`fetch`). A browser that does not say why
-it asks shows the body, without running anything in it.
+the console can. So a browser gets a body only for a script that asks for it (`fetch`). A browser that does not say
+why it asks shows the body, without running anything in it.
 """
 
 from __future__ import annotations
