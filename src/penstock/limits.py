@@ -185,6 +185,22 @@ LINK_CLIENTS_MAX = 4096  # Clients that the other end of a link knows.
 UNIX_PATH_BYTES_MAX = 107  # Of a Unix socket, on Linux.
 PART_RETRY_SECONDS = 0.5  # Between two questions to a shard that is away, while others wait for the same client.
 WORKER_RESTART_SECONDS = 1.0  # A worker that was killed is started again at most this often.
+BEAT_SECONDS = 0.2  # How often a worker notes that it is alive, and looks whether the others are.
+LATE_SECONDS = (
+    0.5  # After this silence others accept connections in place of a worker, and do not ask it for figures.
+)
+AWAY_SECONDS = 2.0  # After this silence the shards of a worker count as unreachable.
+assert 2 * BEAT_SECONDS < LATE_SECONDS < AWAY_SECONDS
+SILENCE_SECONDS_DEFAULT = (
+    10.0  # Shorter, and a machine that swaps would lose workers that only wait for their memory.
+)
+SILENCE_LOOK_SECONDS = 0.25  # How often the supervisor looks.
+SILENCE_KILL_SECONDS = 60.0  # It kills no more than one worker in this time: what silences several is not in them.
+STACK_SECONDS_MAX = 1.0  # How long a silent worker has to say what it is doing.
+STACK_PAUSE_SECONDS = 0.1  # What it says is complete when nothing followed for this long.
+HEALTH_SECONDS_MAX = 0.25  # How long /health waits for what a worker that is heard says of itself.
+FIGURES_SECONDS_MAX = 1.0  # The same, for metrics.
+ORPHANS_SECONDS = 5.0  # How much longer than `stop_seconds` a start waits for workers whose supervisor was killed.
 TOKENS_KNOWN_SECONDS_MAX = 20.0  # How long a change of tokens may take to reach all workers.
 LINK_BEAT_SECONDS = 2.0  # How often something is sent on a link to another machine.
 LINK_SILENCE_SECONDS_MAX = 6.0  # Such a link is closed after this long without anything from the other end.

@@ -146,12 +146,14 @@ def test_a_change_of_tokens_counts_on_all_workers_when_it_is_answered(tmp_path: 
         broker.stop()
 
 
-def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "data", flags=FLAGS).start()
-    workers = workers_of(broker)
-    broker.kill()
-    wait_until(lambda: not any(map(_is_alive, workers)), "the workers have ended")
-    broker.start().stop()
+def test_workers_end_with_their_supervisor_and_the_next_one_waits_for_them(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", "stop_seconds=1", flags=FLAGS).start()
+    http, workers = "{}:{}".format(*broker.http), workers_of(broker)
+    with broker.connect() as client:
+        client.send(b"POST /messages/queue HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
+        broker.kill()
+        Broker(tmp_path / "data", http=http, flags=FLAGS).start().stop()
+    assert not any(map(_is_alive, workers))
 
 
 def _is_alive(process: int) -> bool:

@@ -25,6 +25,7 @@ from penstock.server.descriptors import available, plan
 from penstock.server.exposure import check_exposure
 from penstock.server.identities import Identities
 from penstock.server.jwt_identities import jwts_of
+from penstock.server.lookout import Lookout
 from penstock.server.measures import Measured
 from penstock.server.own_addresses import found_at
 from penstock.server.quotas.quotas import Quotas
@@ -57,10 +58,18 @@ class Broker:
     """One broker from start to stop. One that is `embedded` leaves the signals and the garbage collector to the
     program that it is part of, which may do everything with the secret `owner`."""
 
-    _is_shared = False  # Whether other processes listen on the same addresses.
-
-    def __init__(self, config: Config, *, embedded: bool = False, owner: str = "", insecure: bool = False) -> None:
-        """`insecure`: other machines may connect without a token."""
+    def __init__(
+        self,
+        config: Config,
+        *,
+        embedded: bool = False,
+        owner: str = "",
+        insecure: bool = False,
+        lookout: Lookout | None = None,
+    ) -> None:
+        """`insecure`: other machines may connect without a token. `lookout`: for the other processes that listen on
+        the same addresses, if there are some."""
+        self._lookout = lookout
         self._embedded = embedded
         self._insecure = insecure
         self._owner = owner
@@ -197,15 +206,17 @@ class Broker:
         await self._prepare()
         if not self._embedded:
             gc.freeze()  # What was recovered stays for long: the collector need not look at it.
-        http, lines = await self.servers.listen(self._tls, self._backlog, is_shared=self._is_shared)
+        lookout = self._lookout
+        http, lines = await self.servers.listen(self._tls, self._backlog, lookout.door if lookout else None)
         self._address = http
         self._heed_signals()
         facts = {"http": str(http), "lines": str(lines), "data": str(self.config.data)}
-        logger.info("worker_listening" if self._is_shared else "listening", extra=facts)
+        logger.info("worker_listening" if lookout else "listening", extra=facts)
         for shard in self.shards:
             shard.start()
         when_listening(http)
         rounds = [self._follow_clock(), *([self._tls.watch()] if self._tls else []), *self._more_rounds()]
+        rounds += [lookout.run(self.servers.accept_at)] if lookout else []
         return [asyncio.create_task(each) for each in rounds]
 
     def _more_rounds(self) -> list[Coroutine[Any, Any, None]]:

@@ -446,6 +446,15 @@ class Config(Struct, frozen=True, kw_only=True):
     stop_seconds: Annotated[
         float, between(0, 3600, "How long requests under way may take to finish after SIGTERM.")
     ] = 30.0
+    worker_silence_seconds: Annotated[
+        float,
+        between(
+            1,
+            _DAY_SECONDS,
+            "A worker of several that does not answer its supervisor for this long is killed and started again. A"
+            " shorter time kills healthy ones on a machine that swaps.",
+        ),
+    ] = limits.SILENCE_SECONDS_DEFAULT
     unread_bytes_max: Annotated[
         int,
         between(

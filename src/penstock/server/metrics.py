@@ -145,6 +145,13 @@ FAMILIES = (
         "Messages that left for another shard and are not known to be there.",
         ("target",),
     ),
+    Family(
+        "penstock_shards_away",
+        "gauge",
+        "Shards of a process that are missing in all figures, because it does not answer; while there are some, the"
+        " broker shows no counters and no histograms.",
+        ("worker",),
+    ),
 )
 """Every metric of the broker, in the order of the scrape. Those of the process (`process_*`) follow."""
 
@@ -229,6 +236,12 @@ def _histogram_lines(name: str, label: str, histogram: Histogram) -> Iterator[st
         yield f'{name}_bucket{{{label}{"," if label else ""}le="{bound}"}} {float(count)}\n'
     yield f"{name}_count{labels} {float(buckets[-1][1])}\n"
     yield f"{name}_sum{labels} {histogram.sum}\n"
+
+
+def exposed(name: str, samples: Samples) -> str:
+    """One metric, if it has samples."""
+    family = next(each for each in FAMILIES if each.name == name)
+    return "".join([*_head(family), *[_line(family, labels, value) for labels, value in samples]]) if samples else ""
 
 
 def _head(family: Family) -> list[str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import errno
+import socket
 from collections.abc import Callable
 from functools import partial
 
 from penstock.dialects.etzel.codec import refusal
 from penstock.dialects.wire.conversation import Peer
-from penstock.errors import ConfigError, InUseError, PenstockError
 from penstock.server.config import Address, Config
+from penstock.server.doors import Door
 from penstock.server.identities import Identities
-from penstock.server.listening import listening_process
+from penstock.server.listening import cannot_listen
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.shells.connection import Server
 from penstock.server.shells.handler import Handler
@@ -47,15 +47,20 @@ class Servers:
         self.all: tuple[Server, ...] = (self.http, self.lines)
         identities.on_change += [server.expel for server in self.all]
 
-    async def listen(self, tls: Tls | None, backlog: int, *, is_shared: bool = False) -> list[Address]:
+    async def listen(self, tls: Tls | None, backlog: int, door: Door | None = None) -> list[Address]:
         """Returns the addresses for HTTP and for lines. `backlog`: clients of each that may wait to be accepted.
-        `is_shared`: other processes listen there too."""
-        listen = partial(_listen, tls=tls, backlog=backlog, is_shared=is_shared)
-        self._listeners = [
-            await listen(self.http, self._config.http.address),
-            await listen(self.lines, self._config.lines.address),
-        ]
+        `door`: where to accept them, if the addresses are those of several processes."""
+        self._accept = partial(_listen, tls=tls, backlog=backlog)
+        self._listeners = await self.accept_at(door)
         return [Address(*each.sockets[0].getsockname()[:2]) for each in self._listeners]
+
+    async def accept_at(self, door: Door | None) -> list[asyncio.Server]:
+        """Accept connections at one more door, until what this returns is closed. The door stays open."""
+        http, lines = (each.dup() for each in door) if door else (None, None)
+        return [
+            await self._accept(self.http, self._config.http.address, http),
+            await self._accept(self.lines, self._config.lines.address, lines),
+        ]
 
     @property
     def is_empty(self) -> bool:
@@ -74,24 +79,11 @@ class Servers:
 
 
 async def _listen(
-    server: HttpServer | LineServer, address: Address, tls: Tls | None, backlog: int, *, is_shared: bool
+    server: HttpServer | LineServer, address: Address, door: socket.socket | None, *, tls: Tls | None, backlog: int
 ) -> asyncio.Server:
     try:
         if tls:
-            return await listen_securely(server, tls, *address, backlog, is_shared=is_shared)
-        return await server.listen(*address, backlog, is_shared=is_shared)
+            return await listen_securely(server, tls, *address, backlog, door)
+        return await server.listen(*address, backlog, door=door)
     except OSError as error:
         raise cannot_listen(address, error) from None
-
-
-_OPTIONS = "--http HOST:PORT, --lines HOST:PORT"
-
-
-def cannot_listen(address: Address, error: OSError, options: str = _OPTIONS) -> PenstockError:
-    """`options`: those that choose another address."""
-    if error.errno == errno.EADDRINUSE:
-        return InUseError(
-            f"cannot listen on {address}: {listening_process(address.port)} listens there."
-            f" Stop it, or choose another address: {options}"
-        )
-    return ConfigError(f"cannot listen on {address}: {error.strerror or error}")

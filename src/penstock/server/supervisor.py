@@ -6,6 +6,7 @@ itself with an error takes the others with it, because it would end in the same 
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import selectors
@@ -17,30 +18,36 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import uvloop
 from msgspec.structs import replace
 
-from penstock.errors import ConfigError, InUseError
-from penstock.limits import UNIX_PATH_BYTES_MAX, WORKER_RESTART_SECONDS
+from penstock.errors import ConfigError
+from penstock.limits import ORPHANS_SECONDS, SILENCE_LOOK_SECONDS, UNIX_PATH_BYTES_MAX, WORKER_RESTART_SECONDS
+from penstock.server.board import Board
 from penstock.server.broker import Broker, tune
 from penstock.server.config import Address, Config
+from penstock.server.doors import Doors, make_doors
 from penstock.server.logs import set_worker
+from penstock.server.lookout import Lookout
 from penstock.server.parent import stop_with
-from penstock.server.servers import cannot_listen
 from penstock.server.setting_types import AddressText
 from penstock.server.settings import parse_address
+from penstock.server.silence import STACK_SIGNAL, Guard
+from penstock.server.store_lock import lock_store
 from penstock.server.tls import Tls
 from penstock.server.worker import Post, Worker
-from penstock.storage.directory import lock_holder, take_lock
 from penstock.storage.shards import open_shards, read_shards
 
 logger = logging.getLogger(__name__)
 
 _STOPPING = frozenset((signal.SIGTERM, signal.SIGINT))
 _HEEDED = (*_STOPPING, signal.SIGCHLD)
+_READY = b"1"
+_PIPE_BYTES = 64 << 10
 
 
 def serve(config: Config, workers: int, shards: int | None = None, *, insecure: bool = False) -> int:
@@ -52,23 +59,29 @@ def serve(config: Config, workers: int, shards: int | None = None, *, insecure: 
             " further one at the next port"
         )
     with ExitStack() as stack:
-        stack.callback(os.close, _lock(config.data))
+        stack.callback(os.close, lock_store(config.data, config.stop_seconds + ORPHANS_SECONDS))
         begin = _begin_node if config.store else _begin_worker(config, workers, shards, stack)
         if config.tls.certificate:
             Tls(config.tls)  # Errors of the settings are found once, not by each worker.
-        reserved = [_reserve(config.http.address), _reserve(config.lines.address)]
-        http, lines = (Address(*each.getsockname()[:2]) for each in reserved)
-        config = replace(config, http=replace(config.http, address=http), lines=replace(config.lines, address=lines))
-        facts = {"http": str(http), "lines": str(lines), "data": str(config.data), "workers": str(workers)}
-        code = Supervisor(workers).run(lambda: logger.info("listening", extra=facts))
+        doors, board = make_doors(config.http.address, config.lines.address, workers), Board(workers)
+        http, lines = replace(config.http, address=doors.http), replace(config.lines, address=doors.lines)
+        config = replace(config, http=http, lines=lines)
+        facts = {
+            "http": str(doors.http),
+            "lines": str(doors.lines),
+            "data": str(config.data),
+            "workers": str(workers),
+        }
+        supervisor = Supervisor(board, doors, config.worker_silence_seconds)
+        code = supervisor.run(lambda: logger.info("listening", extra=facts))
         if isinstance(code, Forked):
             stack.pop_all()  # The supervisor needs it.
-            return _work(partial(begin, config, code.worker, insecure), code)
+            return work(partial(begin, config, Lookout(code.worker, board, doors), insecure), code)
     logger.info("stopped", extra={"workers": workers})
     return code
 
 
-Begin = Callable[[Config, int, bool], Broker]  # What a worker is, by its number.
+Begin = Callable[[Config, Lookout, bool], Broker]  # What a worker is.
 
 
 def _begin_worker(config: Config, workers: int, shards: int | None, stack: ExitStack) -> Begin:
@@ -79,55 +92,26 @@ def _begin_worker(config: Config, workers: int, shards: int | None, stack: ExitS
             f"{config.data} has {store.shards} shards: at most as many workers can serve it, not {workers}"
         )
     folder = _folder_of(config.data, workers, stack)
-    return lambda config, worker, insecure: Worker(config, Post(worker, workers, store, folder), insecure=insecure)
+    return lambda config, lookout, insecure: Worker(config, Post(lookout, workers, store, folder), insecure=insecure)
 
 
-def _begin_node(config: Config, worker: int, insecure: bool) -> Broker:
+def _begin_node(config: Config, lookout: Lookout, insecure: bool) -> Broker:
     """A node of its own, with a directory and an address for links of its own."""
     from penstock.server.cluster.node import Node  # Only they need the library of the store.
 
     def moved(text: str) -> AddressText:
         address = parse_address(text)
-        return AddressText(address._replace(port=address.port + worker))
+        return AddressText(address._replace(port=address.port + lookout.worker))
 
     own = config.cluster
     cluster = replace(own, advertise=moved(own.advertise), listen=moved(own.listen) if own.listen else own.listen)
-    return Node(
-        replace(config, data=config.data / f"worker-{worker}", cluster=cluster), insecure=insecure, is_shared=True
-    )
+    config = replace(config, data=config.data / f"worker-{lookout.worker}", cluster=cluster)
+    return Node(config, insecure=insecure, lookout=lookout)
 
 
 def shards_for(workers: int) -> int:
     """How many shards a new store has: some for each worker, so that there can be more of them one day."""
     return max(4, 2 * workers)
-
-
-def _lock(data: Path) -> int:
-    """Nobody else may make or serve the store."""
-    data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = take_lock(data / "lock")
-    if lock is None:
-        raise InUseError(
-            f"the data directory {data.absolute()} is in use by {lock_holder(data / 'lock')}."
-            " Stop that process, or choose another directory"
-        )
-    return lock
-
-
-def _reserve(address: Address) -> socket.socket:
-    """A socket that keeps the port for the workers, who share it. It does not listen itself."""
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as alone:  # Another broker might share its port too.
-            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            alone.bind(where)
-            where = alone.getsockname()
-        reserved = socket.socket(family, kind, protocol)
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reserved.bind(where)
-    except OSError as error:
-        raise cannot_listen(address, error) from None
-    return reserved
 
 
 def _folder_of(data: Path, workers: int, stack: ExitStack) -> Path:
@@ -141,9 +125,16 @@ def _folder_of(data: Path, workers: int, stack: ExitStack) -> Path:
     return Path(temporary)
 
 
-def _work(begin: Callable[[], Broker], forked: Forked) -> int:
+class Serving(Protocol):
+    """What a worker does until it ends, with its exit code. It says when it listens."""
+
+    async def run(self, when_listening: Callable[[Address], None]) -> int: ...
+
+
+def work(begin: Callable[[], Serving], forked: Forked) -> int:
     """The life of a worker, in its own process."""
     set_worker(forked.worker)
+    faulthandler.register(STACK_SIGNAL, forked.pipe)
     tune()
 
     async def run() -> int:
@@ -156,21 +147,24 @@ class Forked(NamedTuple):
     """This process is a worker."""
 
     worker: int
-    ready: int
+    pipe: int  # To the supervisor: that it is ready, and what it is doing when it is asked.
 
     def when_ready(self) -> None:
-        os.write(self.ready, b"1")
-        os.close(self.ready)
+        os.write(self.pipe, _READY)
 
 
 class Supervisor:
-    """Keeps so many workers running."""
+    """Keeps the workers running."""
 
-    def __init__(self, workers: int) -> None:
-        self._due = dict.fromkeys(range(workers), 0.0)  # The workers to start, and when.
-        self._processes: dict[int, int] = {}  # Their workers, by process.
+    def __init__(self, board: Board, doors: Doors, silence_seconds: float) -> None:
+        workers = range(board.workers)
+        self._board, self._doors = board, doors
+        self._guard = Guard(board, silence_seconds)
+        self._due = dict.fromkeys(workers, 0.0)  # The workers to start, and when.
+        self._processes: dict[int, int] = {}  # Of the workers, by their numbers.
+        self._pipes: dict[int, bool] = {}  # From workers, and whether each has said that it is ready.
         self._started: dict[int, float] = {}  # When each worker was started last.
-        self._missing = set(range(workers))  # Those that have not listened yet.
+        self._missing = set(workers)  # Those that have not listened yet.
         self._code = 0
         self._is_stopping = False
         self._selector = selectors.DefaultSelector()
@@ -186,6 +180,7 @@ class Supervisor:
             for key, _ in self._selector.select(self._seconds_to_next()):
                 key.data(key.fileobj)
             self._reap()
+            self._guard.look(self._processes, time.monotonic())
         return self._code
 
     def _heed_signals(self) -> None:
@@ -207,13 +202,15 @@ class Supervisor:
             logger.info("stopping_workers")
         self._is_stopping = True
         self._due.clear()
-        for process in self._processes:
+        self._doors.close()  # Nobody can connect any more when the workers have closed theirs.
+        for process in self._processes.values():
             os.kill(process, signal.SIGTERM)
 
     # ── Start ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _seconds_to_next(self) -> float | None:
-        return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
+    def _seconds_to_next(self) -> float:
+        due = min(self._due.values(), default=inf) - time.monotonic()
+        return max(0.0, min(due, SILENCE_LOOK_SECONDS))
 
     def _start_due(self) -> Forked | None:
         for worker, at in list(self._due.items()):
@@ -230,11 +227,13 @@ class Supervisor:
         if process == 0:
             self._leave(supervisor)
             os.close(read)
+            os.set_blocking(write, False)  # Whoever says something must not wait for a supervisor that stands still.
             return Forked(worker, write)
         os.close(write)
-        self._processes[process] = worker
+        self._processes[worker] = process
         self._started[worker] = time.monotonic()
-        self._selector.register(read, selectors.EVENT_READ, lambda pipe: self._listens(worker, pipe))
+        self._pipes[read] = False
+        self._selector.register(read, selectors.EVENT_READ, lambda pipe: self._heard(worker, pipe))
         return None
 
     def _leave(self, supervisor: int) -> None:
@@ -243,13 +242,25 @@ class Supervisor:
         for number in _HEEDED:
             signal.signal(number, signal.SIG_DFL)
         self._selector.close()
+        for pipe in self._pipes:
+            os.close(pipe)
         stop_with(supervisor)
 
-    def _listens(self, worker: int, pipe: int) -> None:
-        is_ready = bool(os.read(pipe, 1))  # Otherwise it has ended.
-        self._selector.unregister(pipe)
-        os.close(pipe)
-        if is_ready and worker in self._missing:
+    def _heard(self, worker: int, pipe: int) -> None:
+        said = os.read(pipe, _PIPE_BYTES)
+        if not said:  # It has ended.
+            self._selector.unregister(pipe)
+            del self._pipes[pipe]
+            os.close(pipe)
+            return
+        if not self._pipes[pipe]:
+            self._pipes[pipe] = True
+            said = said.removeprefix(_READY)
+            self._listens(worker)
+        self._guard.hear(worker, said, time.monotonic())
+
+    def _listens(self, worker: int) -> None:
+        if worker in self._missing:
             self._missing.remove(worker)
             if not self._missing:
                 self._when_ready()
@@ -257,12 +268,15 @@ class Supervisor:
     # ── End ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _reap(self) -> None:
-        for process in list(self._processes):
+        for worker, process in list(self._processes.items()):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
-                self._ended(self._processes.pop(process), os.waitstatus_to_exitcode(status))
+                del self._processes[worker]
+                self._ended(worker, os.waitstatus_to_exitcode(status))
 
     def _ended(self, worker: int, code: int) -> None:
+        self._board.end(worker)
+        self._guard.forget(worker)
         if self._is_stopping:
             self._code = self._code or max(code, 0)
         elif code < 0:

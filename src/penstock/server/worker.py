@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.dialects.native.cluster import ClusterState
-from penstock.limits import LINKS_SECONDS_MAX
+from penstock.limits import LINK_SILENCE_SECONDS_MAX, LINKS_SECONDS_MAX
 from penstock.model.tokens import Token
 from penstock.server.app import ids_of
 from penstock.server.broker import Broker
 from penstock.server.config import Config
 from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
+from penstock.server.lookout import Lookout
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.shard import Shard, until
 from penstock.server.shards.cluster_state import state_of_workers
 from penstock.server.shards.codec import WantTokens
 from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.destinations import ADMINISTRATION
+from penstock.server.shards.fellow import Fellow
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
@@ -36,23 +39,27 @@ from penstock.server.shells.worker import Works
 from penstock.server.writer.port import ClientPort
 from penstock.storage.shards import Shards, shard_directory
 
+logger = logging.getLogger(__name__)
+
 
 class Post(NamedTuple):
     """The place of a worker among the others."""
 
-    worker: int
+    lookout: Lookout
     workers: int
     store: Shards
     folder: Path  # Where the sockets of their links are.
 
+    @property
+    def worker(self) -> int:
+        return self.lookout.worker
+
 
 class Worker(Broker):
-    _is_shared = True
-
     def __init__(self, config: Config, post: Post, *, insecure: bool = False) -> None:
         self._post = post
         self._map = ShardMap(post.store.shards, post.store.elsewhere)
-        super().__init__(config, insecure=insecure)
+        super().__init__(config, insecure=insecure, lookout=post.lookout)
 
     def _make_shards(self) -> list[Shard]:
         post = self._post
@@ -81,10 +88,24 @@ class Worker(Broker):
         for shard in self.shards[1:]:
             shard.metrics.shows_process = False  # It is shown once.
         ids = ids_of(self.shards[0].identity)
-        return Front(shards, applications, router, self._mesh.requests, ids, works), router
+        post.lookout.when_silent.append(self._leave_alone)
+        facts = (shards, applications, router, self._mesh.requests, ids, works)
+        return Front(*facts, fellow=lambda shard: self._fellow(owner_of(shard, post.workers))), router
 
     def cluster(self) -> ClusterState:
-        return state_of_workers(self._mesh, self._post.worker, self._post.workers, str(self._address))
+        fellows = [self._fellow(each) for each in range(self._post.workers)]
+        return state_of_workers(fellows, self._map.shards, str(self._address))
+
+    def _fellow(self, worker: int) -> Fellow:
+        silence = self._post.lookout.silence(worker)
+        is_linked, is_this = worker in self._mesh.links, worker == self._post.worker
+        return Fellow(f"worker {worker}", worker, silence, is_linked, is_this)
+
+    def _leave_alone(self, worker: int, silence: float) -> None:
+        """Whoever waits for a worker that hangs is answered as if it had ended."""
+        if silence > LINK_SILENCE_SECONDS_MAX and (link := self._mesh.links.get(worker)):
+            logger.debug("link_silent", extra={"worker": worker, "reason": f"it was silent for {silence:.0f} s"})
+            link.close()
 
     def _has_queue(self, name: str) -> bool:
         """A queue of another worker is taken to exist: only its owner knows."""
@@ -134,4 +155,9 @@ class Worker(Broker):
     async def _reach(self, stage: StopStage) -> None:
         if self._is_asked_to_stop:  # Otherwise it stops alone.
             self._stages.announce(stage)
-            await until(lambda: self._stages.have_all(stage), self.config.stop_seconds)
+            await until(lambda: self._have_all(stage), self.config.stop_seconds)
+
+    def _have_all(self, stage: StopStage) -> bool:
+        for worker in list(self._mesh.links):
+            self._leave_alone(worker, self._post.lookout.silence(worker))
+        return self._stages.have_all(stage)

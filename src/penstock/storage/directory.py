@@ -14,6 +14,7 @@ import fcntl
 import os
 import re
 import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -130,10 +131,7 @@ class DataDirectory:
     def _take_lock(self) -> None:
         self._lock = take_lock(self.path / "lock")
         if self._lock is None:
-            raise InUseError(
-                f"the data directory {self.path.absolute()} is in use by {lock_holder(self.path / 'lock')}."
-                " Stop that process, or choose another directory"
-            )
+            raise in_use(self.path, self.path / "lock")
 
     def _check_path(self) -> None:
         for path in (self.path, *self.path.parents):
@@ -231,12 +229,29 @@ def _is_same_file(descriptor: int, path: Path) -> bool:
     return os.path.samestat(os.fstat(descriptor), there)
 
 
+def is_locked(path: Path) -> bool:
+    """Whether another process holds a lock. Not to be called for one of this process: it would be released."""
+    descriptor = _try_lock(path)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None
+
+
 def lock_holder(path: Path) -> str:
-    """The process that holds the lock, for a message. Only to be called when the lock could not be taken."""
+    """The process that holds the lock and since when, for a message. Only to be called when the lock could not be
+    taken."""
     try:
-        return f"process {int(path.read_text())}"
+        process, taken = int(path.read_text()), datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except (OSError, ValueError):
         return "another process"  # An older version holds the lock: it writes no number.
+    return f"process {process} since {taken:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def in_use(directory: Path, lock: Path) -> InUseError:
+    return InUseError(
+        f"the data directory {directory.absolute()} is in use by {lock_holder(lock)}. Stop that process, or choose"
+        " another directory"
+    )
 
 
 def write_durably(path: Path, data: bytes) -> None:

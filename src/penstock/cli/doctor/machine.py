@@ -51,7 +51,9 @@ def _port(key: str, address: Address) -> Finding:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(where)
     except OSError as error:
-        held = listening_process(address.port) if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
+        held = os.strerror(error.errno or 0)
+        if error.errno == errno.EADDRINUSE:
+            held = listening_process(address.port) or "nobody listens there, but somebody has the port"
         remedy = f"if that is not your broker, choose another address with {flag}"
         return Finding(key, State.WARN, f"{address} cannot be taken: {held}", remedy)
     return Finding(key, State.OK, f"{address} is free")

@@ -32,7 +32,7 @@ class MemberState(Struct, frozen=True):
     name: str
     number: int
     address: str
-    state: str  # serves, waits, drains, drained or gone.
+    state: str  # serves, waits, drains, drained, silent or gone.
     shards: int
     linked: bool | None  # With the process that answers; None for that one itself, and where there are no links.
     seen_seconds_ago: float | None  # None: unknown, or more than a day.

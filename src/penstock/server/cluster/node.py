@@ -31,10 +31,11 @@ from penstock.server.config import Address, Config
 from penstock.server.exposure import check_links
 from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
+from penstock.server.listening import cannot_listen
+from penstock.server.lookout import Lookout
 from penstock.server.own_addresses import found_at
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered
-from penstock.server.servers import cannot_listen
 from penstock.server.settings import parse_address
 from penstock.server.shard import Shard
 from penstock.server.shards.codec import WantTokens
@@ -65,9 +66,8 @@ logger = logging.getLogger(__name__)
 class Node(Broker):
     _member: Member
 
-    def __init__(self, config: Config, *, insecure: bool = False, is_shared: bool = False) -> None:
-        """`is_shared`: other nodes of the machine listen on the same addresses for clients."""
-        self._is_shared = is_shared
+    def __init__(self, config: Config, *, insecure: bool = False, lookout: Lookout | None = None) -> None:
+        """`lookout`: for the other nodes of the machine, if there are some."""
         self._store = PostgresStore(config.store, str(found_at(config)), lease_seconds=config.store_lease_seconds)
         self._links_at = parse_address(config.cluster.listen or config.cluster.advertise)
         check_links(config, self._links_at, insecure=insecure)
@@ -81,7 +81,7 @@ class Node(Broker):
         self._applications: dict[int, Application] = {}
         self._addresses: dict[int, Address] = {}  # Of the links of nodes, by their numbers.
         self._token_source: TokenSource | None = None
-        super().__init__(config, insecure=insecure)
+        super().__init__(config, insecure=insecure, lookout=lookout)
 
     def _make_shards(self) -> list[Shard]:
         self._lobby = Lobby(self.config, self._clock, self._store)

@@ -13,6 +13,7 @@ from penstock.errors import Fault, PenstockError, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.model.access import Access
 from penstock.model.answers import Refused
+from penstock.server.shards.fellow import Fellow, FellowOf, unknown
 from penstock.server.shards.remote_requests import ForwardedRequest, RequestPort, RespondTo
 from penstock.server.shards.shard_map import ShardMap
 
@@ -42,15 +43,17 @@ class Asking:
         ports: Callable[[int], RequestPort],
         home: RequestPort,
         counted: Callable[[], Sequence[int]],
+        fellow: FellowOf = unknown,
     ) -> None:
         """`home`: for requests that make commands only, which go where they belong, or need no shard. `counted`: the
-        shards that health and metrics are about."""
+        shards that health and metrics are about. `fellow`: who has a shard."""
         self.request = request
         self.shards = shards
         self.ids = ids
         self._ports = ports
         self._home = home
         self.counted = counted
+        self.fellow = fellow
         self._pending: dict[asyncio.Future[Responded], http.Pending] = {}
         self.has_given_up = False
 
@@ -77,10 +80,24 @@ class Asking:
         """The answers of all shards, in their order. Raises `AnsweredError` if one is an error."""
         return await asyncio.gather(*[self.whole(shard, **changes) for shard in range(self.shards.shards)])
 
-    async def ask_counted(self) -> list[http.Response]:
-        """The answers, or errors, of the shards that are counted; that of this worker if there are none."""
-        asked = [self._asked(self._ports(shard), {}) for shard in self.counted()] or [self._asked(self._home, {})]
-        return [await collected(answer) for answer in await asyncio.gather(*asked)]
+    async def ask_counted(self, seconds: float) -> list[http.Response | Fellow]:
+        """The answers, or errors, of the shards that are counted, or who does not answer for them in this time; that
+        of this worker if no shard is counted. Another process is not asked if it is silent."""
+        if shards := self.counted():
+            return list(await asyncio.gather(*[self._soon(shard, seconds) for shard in shards]))
+        return [await collected(await self._asked(self._home, {}))]
+
+    async def _soon(self, shard: int, seconds: float) -> http.Response | Fellow:
+        fellow = self.fellow(shard)
+        if fellow is None or fellow.is_this:
+            return await collected(await self.at(shard))
+        if fellow.is_late:
+            return fellow
+        try:
+            async with asyncio.timeout(seconds):
+                return await collected(await self.at(shard))
+        except (TimeoutError, RequestError):  # Its process may have ended meanwhile.
+            return self.fellow(shard) or fellow
 
     async def _asked(self, port: RequestPort, changes: dict[str, Any]) -> Responded:
         answered: asyncio.Future[Responded] = asyncio.get_running_loop().create_future()

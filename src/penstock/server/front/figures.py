@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -11,13 +12,14 @@ import msgspec
 from penstock.dialects.native.parameters import Given, number, parameters
 from penstock.dialects.native.stats import COUNTED, Figures, sort_key
 from penstock.dialects.wire import http
-from penstock.limits import INT32_MAX
+from penstock.limits import HEALTH_SECONDS_MAX, INT32_MAX
 from penstock.model.access import is_own
 from penstock.server.front.asking import Asking, Pieces, Responded
 from penstock.server.front.merged_source import MergedSource, streams_of
 from penstock.server.front.targets import target_with
 from penstock.server.services.attention import shown, urgency
 from penstock.server.services.disk import Disk, together
+from penstock.server.shards.fellow import Fellow
 
 Document = dict[str, Any]
 
@@ -30,11 +32,19 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 async def health(asking: Asking) -> Responded:
     """The worst of all shards. A shard that cannot be asked is worse than any answer."""
-    responses = await asking.ask_counted()
-    for shard, response in zip(asking.counted(), responses, strict=False):
-        if response.headers != _TEXT:
-            return http.Response(503, b"red: shard %d cannot be reached" % shard, _TEXT)
-    return max(responses, key=lambda response: (response.status, response.body.startswith(b"yellow")))
+    answers = await asking.ask_counted(HEALTH_SECONDS_MAX)
+    shown = [_shown(shard, answer) for shard, answer in zip_longest(asking.counted(), answers)]
+    return max(shown, key=lambda response: (response.status, response.body.startswith(b"yellow")))
+
+
+def _shown(shard: int, answer: http.Response | Fellow) -> http.Response:
+    if isinstance(answer, http.Response):
+        if answer.headers == _TEXT:
+            return answer
+        return http.Response(503, b"red: shard %d cannot be reached" % shard, _TEXT)
+    if answer.is_away:
+        return http.Response(503, f"red: shard {shard} cannot be reached: {answer.state}".encode(), _TEXT)
+    return http.Response(200, f"yellow: nothing is known of shard {shard} now: {answer.state}".encode(), _TEXT)
 
 
 # ── Figures of queues ─────────────────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ from penstock.server.app import Application, route_of
 from penstock.server.front.asking import Asking, Merge, Merging, settled
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.front.paths import At, Here, row_of
+from penstock.server.shards.fellow import FellowOf, unknown
 from penstock.server.shards.remote_requests import RequestPort
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
@@ -38,10 +39,11 @@ class Front:
         works: Works | None = None,
         home: Application | None = None,
         counted: Callable[[], Sequence[int]] | None = None,
+        fellow: FellowOf = unknown,
     ) -> None:
         """`own`: the shards of this worker, which may change. `requests`: whole requests for any shard. `works`: as
         `LocalRequests` has them. `home`: answers what needs no shard; one of `own`, unless it is given. `counted`:
-        the shards that health and metrics are about; all, unless it is given."""
+        the shards that health and metrics are about; all, unless it is given. `fellow`: who has a shard."""
         self._shards = shards
         self._own = own
         self._requests = requests
@@ -50,6 +52,7 @@ class Front:
         self._counted = counted or (lambda: range(shards.shards))
         self.body_rule, self.refusal = home.body_rule, home.refusal
         self.guest_refusal, self.failed = home.guest_refusal, home.failed
+        self._fellow = fellow
         self.submit, self.decide_collected = router.submit_as, router.decide_collected
         self._here = LocalRequests(_Home(home.route, router.submit_as), works or Works(Turns()))
 
@@ -79,7 +82,8 @@ class Front:
         return http.Awaited(lambda respond: self._requests(shard).ask(request, settled(respond)))
 
     def _merge(self, merge: Merge, request: http.Request) -> http.Awaited:
-        asking = Asking(request, self._shards, self._ids, self._requests, self._here, self._counted)
+        facts = (self._shards, self._ids, self._requests, self._here, self._counted, self._fellow)
+        asking = Asking(request, *facts)
         return http.Awaited(partial(Merging, merge, asking))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from penstock.dialects.native.cluster import ClusterState, MemberState, ShardPlace
-from penstock.server.shards.mesh import Mesh, owner_of
+from penstock.server.shards.fellow import Fellow
+from penstock.server.shards.mesh import owner_of
 
 
 def state_alone(address: str = "") -> ClusterState:
@@ -14,18 +16,18 @@ def state_alone(address: str = "") -> ClusterState:
     return ClusterState("single", [shard], [member])
 
 
-def state_of_workers(mesh: Mesh, worker: int, workers: int, address: str) -> ClusterState:
+def state_of_workers(fellows: Sequence[Fellow], shards: int, address: str) -> ClusterState:
     """A worker has the same shards for all its life; one without a link was killed, or starts."""
-    owners = [owner_of(shard, workers) for shard in range(len(mesh.ports))]
+    owners = [owner_of(shard, len(fellows)) for shard in range(shards)]
     held = Counter(owners)
-    shards = [
-        ShardPlace(shard, str(owner), address, 0, here=owner == worker, reachable=mesh.reaches(shard))
+    places = [
+        ShardPlace(shard, str(owner), address, 0, here=fellows[owner].is_this, reachable=not fellows[owner].is_away)
         for shard, owner in enumerate(owners)
     ]
     members = []
-    for number in range(workers):
-        is_this, is_linked = number == worker, number in mesh.links
-        state = "serves" if is_this or is_linked else "gone"
-        linked = None if is_this else is_linked
-        members.append(MemberState(str(number), number, address, state, held[number], linked, None, this=is_this))
-    return ClusterState("workers", shards, members)
+    for each in fellows:
+        state = "serves" if not each.is_away else "silent" if each.is_linked else "gone"
+        linked = None if each.is_this else each.is_linked
+        facts = (str(each.number), each.number, address, state, held[each.number], linked, None)
+        members.append(MemberState(*facts, this=each.is_this))
+    return ClusterState("workers", places, members)

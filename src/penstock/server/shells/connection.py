@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Collection
 from typing import ClassVar, Protocol, cast
 
@@ -62,16 +63,16 @@ class Server:
         port: int,
         backlog: int = BACKLOG_MAX,
         first: Callable[[], Connection] | None = None,
-        *,
-        is_shared: bool = False,
+        door: socket.socket | None = None,
     ) -> asyncio.Server:
-        """`first`: makes connections that later give way to those of `connect`. `is_shared`: other processes listen
-        there too, and each gets some of the connections."""
-        self._sweep()
+        """`first`: makes connections that later give way to those of `connect`. `door`: a socket to accept them from,
+        in place of the address."""
+        if self._sweeper is None:
+            self._sweep()
         loop = asyncio.get_running_loop()
-        return await loop.create_server(
-            first or self.connect, host, port, backlog=backlog, reuse_port=is_shared or None
-        )
+        if door:
+            return await loop.create_server(first or self.connect, sock=door, backlog=backlog)
+        return await loop.create_server(first or self.connect, host, port, backlog=backlog)
 
     def connect(self) -> Connection:
         """A connection that speaks the protocol of this server."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Iterable
 from functools import partial
@@ -37,9 +38,14 @@ class Security(Protocol):
 
 
 async def listen(
-    server: Server, security: Security, host: str, port: int, backlog: int = BACKLOG_MAX, *, is_shared: bool = False
+    server: Server,
+    security: Security,
+    host: str,
+    port: int,
+    backlog: int = BACKLOG_MAX,
+    door: socket.socket | None = None,
 ) -> asyncio.Server:
-    return await server.listen(host, port, backlog, partial(Handshake, server, security), is_shared=is_shared)
+    return await server.listen(host, port, backlog, partial(Handshake, server, security), door)
 
 
 class Handshake(Connection):

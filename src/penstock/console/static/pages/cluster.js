@@ -7,8 +7,8 @@ import { badge, copyable, heading, table } from "../lib/parts.js";
 import { every } from "../lib/reactive.js";
 
 const LOOK_SECONDS = 2;
-const TONES = { drains: "soon", drained: "soon", gone: "bad" };
-const STATES = { serves: "serves", waits: "waits", drains: "hands over", drained: "handed over", gone: "gone" };
+const TONES = { drains: "soon", drained: "soon", silent: "bad", gone: "bad" };
+const STATES = { serves: "serves", waits: "waits", drains: "hands over", drained: "handed over", silent: "silent", gone: "gone" };
 
 /** Figures need all shards; who has them is known anyway. */
 const between = () => api("/v1/stats?limit=1").then((found) => ({ couriers: found.couriers || [] }), (error) => ({ missing: error.message }));
@@ -62,6 +62,7 @@ function reason(cluster, kind, shard) {
   if (!owner) return "The last owner has stopped or is gone, and no node has taken over yet.";
   const name = `${kind === "node" ? "Node" : "Worker"} ${owner.name}`;
   if (owner.this) return `${name}, which answers here, has just taken over, and reads the log.`;
+  if (owner.state === "silent") return `${name} does not answer. The supervisor asks what it is doing, kills it and starts it again.`;
   if (kind === "worker" && !owner.linked) return `${name} is gone or starting: there is no link to it. The supervisor starts it again.`;
   if (owner.state === "gone") return `${name} was last seen ${duration(owner.seen_seconds_ago)} ago. Another node takes over when its lease ends.`;
   if (!owner.linked) return `${name} was seen ${duration(owner.seen_seconds_ago)} ago, but there is no link to it: check the network, and its address for links (--advertise).`;
