@@ -6,7 +6,8 @@ import logging
 import time
 from pathlib import Path
 
-from penstock.storage.directory import in_use, is_locked, lock_holder, take_lock
+from penstock.storage.directory import check_files, in_use, is_locked, lock_holder, take_lock
+from penstock.storage.plain_files import make_private
 
 logger = logging.getLogger(__name__)
 
@@ -16,12 +17,14 @@ _LOOK_SECONDS = 0.05
 def lock_store(data: Path, seconds: float) -> int:
     """The lock, released by closing the descriptor. Workers whose supervisor was killed finish what is under way:
     wait this long for them. Raises `InUseError`."""
-    data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_files(data)
+    make_private(data)
     lock = take_lock(data / "lock")
     if lock is None:
         raise in_use(data, data / "lock")
     deadline = time.monotonic() + seconds
     for each in sorted((*data.glob("shards/*/lock"), *data.glob("worker-*/lock"))):
+        check_files(each.parent)
         _await(each, deadline)
     return lock
 

@@ -24,6 +24,7 @@ from penstock.decoding import decode_json
 from penstock.errors import DataDirectoryError, InUseError
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import SHARD_MAX
+from penstock.storage.plain_files import make_private, misplaced
 
 DIRECTORY_FORMAT = 1
 
@@ -90,7 +91,7 @@ class DataDirectory:
         self._check_path()
         try:
             for folder in (self.path, self.log, self.snapshots):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(folder)
             self._take_lock()
             identity = self._read_identity() or self._make_identity(stored)
             self._lock_identity()
@@ -136,11 +137,12 @@ class DataDirectory:
     def _check_path(self) -> None:
         for path in (self.path, *self.path.parents):
             if path.is_dir():
-                return
+                break
             if path.exists():
                 raise DataDirectoryError(
                     f"{path} is not a directory, so it cannot hold a broker's data; choose another path for the data"
                 )
+        check_files(self.path)
 
     def _check_single(self) -> None:
         if (self.path / "shards.json").exists():
@@ -195,6 +197,14 @@ class DataDirectory:
         identity = stored or new_identity()
         write_durably(self.path / "penstock.json", msgspec.json.encode(identity) + b"\n")
         return identity
+
+
+def check_files(path: Path) -> None:
+    """Raises `DataDirectoryError` if opening what stands where a file belongs could wait for ever."""
+    if problem := misplaced(path):
+        raise DataDirectoryError(
+            f"{problem}, so nothing there is opened. Restore the file from a backup, or remove it"
+        )
 
 
 def take_lock(path: Path) -> int | None:
@@ -266,7 +276,8 @@ def write_durably(path: Path, data: bytes) -> None:
 
 def create_private(path: Path) -> BinaryIO:
     """Create or empty a file that only its owner can read."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o600)  # A link is an error, and so is a pipe that nobody reads.
     return os.fdopen(descriptor, "wb", buffering=1 << 20)
 
 

@@ -26,6 +26,7 @@ from penstock.storage.log.batch import Point
 from penstock.storage.log.continuing import HOLE_BYTES, continue_log
 from penstock.storage.log.segment import is_unborn, open_segment, segment_paths
 from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, write_snapshot
+from penstock.storage.plain_files import make_private
 from penstock.storage.port import Section
 from penstock.storage.shards import Shards, write_shards
 
@@ -142,7 +143,7 @@ def finish(whole: DataDirectory, end: Point) -> None:
 def _make_folders(path: Path) -> DataDirectory:
     directory = DataDirectory(path)
     for folder in (directory.log, directory.snapshots):
-        folder.mkdir(mode=0o700, parents=True)
+        make_private(folder)
     return directory
 
 

@@ -15,7 +15,8 @@ from penstock.decoding import decode_json
 from penstock.errors import DataDirectoryError
 from penstock.ids import ID_KEY_BYTES
 from penstock.limits import SHARD_MAX
-from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, write_durably
+from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, check_files, write_durably
+from penstock.storage.plain_files import make_private
 
 SHARDS_FORMAT = 1
 
@@ -30,6 +31,8 @@ class Shards(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raises `ValueError` for values that no broker writes."""
+        if not 1 <= self.shards <= SHARD_MAX + 1:
+            raise ValueError(f"shards is {self.shards}, expected 1 to {SHARD_MAX + 1}")
         for shard in range(self.shards):
             self.identity(shard).check()
         if not all(0 <= shard < self.shards for shard in self.elsewhere.values()):
@@ -65,6 +68,7 @@ def shard_directory(path: Path, shard: int) -> DataDirectory:
 
 def read_shards(path: Path) -> Shards | None:
     """The store in this directory; None if there is none with several shards."""
+    check_files(path)
     try:
         data = (path / "shards.json").read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -86,7 +90,7 @@ def _make(path: Path, shards: int) -> Shards:
     if (path / "shards").exists():
         raise DataDirectoryError(f"{path} has shards, but shards.json is missing; restore it from a backup")
     made = Shards(SHARDS_FORMAT, shards, secrets.token_hex(ID_KEY_BYTES))
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path)
     write_shards(path, made)
     return made
 
@@ -101,7 +105,7 @@ def _prepare(directory: DataDirectory, identity: Identity) -> None:
     if (directory.path / "penstock.json").exists():
         check_shard(directory, identity)
     elif not directory.log.exists():
-        directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(directory.path)
         write_durably(directory.path / "penstock.json", msgspec.json.encode(identity) + b"\n")
 
 

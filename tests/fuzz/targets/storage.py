@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 from crc32c import crc32c
 
+from penstock.dialects.wire.times import rfc3339
 from penstock.errors import DamagedLogError, HistoryError
 from penstock.storage.arrow.columns import decode
-from penstock.storage.directory import DataDirectory
+from penstock.storage.backup.manifest import (
+    BackupFile,
+    Manifest,
+    PartFacts,
+    SnapshotState,
+    SourceState,
+    UnknownFormatError,
+    decode_contents,
+)
+from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.history import stored
 from penstock.storage.history.versions import PACKED, rows_of, unpacked
 from penstock.storage.log.batch import HEADER_BYTES, Header, check_payload, read_header
@@ -123,7 +135,38 @@ def _history_entry(data: bytes) -> None:
         assert PACKED.pack(*unpacked(value)) == value
 
 
+def _manifest(data: bytes) -> None:
+    """What a backup may list is what its state says: nothing else is read, or written."""
+    try:
+        contents = decode_contents(data)
+    except (ValueError, UnknownFormatError):
+        return
+    assert contents.bytes >= 0
+    assert contents.shards
+    for manifest in contents.shards:
+        assert all(_NAME.fullmatch(file.path) for file in manifest.files)
+        manifest.state.identity.successor(manifest.state.offset)
+        rfc3339(manifest.state.time)
+
+
+_NAME = re.compile(r"log/\d{20}\.log|snapshots/\d{20}\.snapshot|history/\d{20}\.mdb")
+
+
+def _manifests() -> Iterator[bytes]:
+    identity = Identity(1, 0, "0" * 32)
+    part, newest = PartFacts(0, 0, 7, 100), SnapshotState(9, 50)
+    state = SourceState("log", identity, 10**18, 9, 100, [part], newest, 100)
+    names = (f"log/{0:020}.log", f"snapshots/{9:020}.snapshot", f"history/{100:020}.mdb")
+    files = [BackupFile(name, size, "0" * 64) for name, size in zip(names, (164, 50, 10), strict=True)]
+    whole = Manifest(format=1, version="1", state=state, files=files)
+    yield msgspec.json.encode(whole)
+    store = {"format": 1, "shards": 1, "id_key": "0" * 32}
+    yield msgspec.json.encode({"format": 2, "version": "1", "store": store, "shards": [whole]})
+    yield msgspec.json.encode({"format": 2, "version": "1", "store": store | {"shards": -1}, "shards": []})
+
+
 TARGETS = [
+    Target("backup-manifest", _manifest, _manifests),
     Target("log-batch", _batch, _batch_seeds),
     Target("log-segment", _segment, lambda: [path.read_bytes() for path in _SEGMENTS if path.stem.strip("0") == ""]),
     Target("snapshot", _snapshot, lambda: [path.read_bytes() for path in _SNAPSHOTS]),

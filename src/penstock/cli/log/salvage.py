@@ -24,13 +24,14 @@ from penstock.errors import DamagedLogError, DataDirectoryError, HistoryError, I
 from penstock.model.events import Unstaged
 from penstock.model.values import Place, Position, Version
 from penstock.storage.backup.making import Progress
-from penstock.storage.directory import DataDirectory, Identity, new_identity, write_durably
+from penstock.storage.directory import DataDirectory, Identity, check_files, new_identity, write_durably
 from penstock.storage.history.copying import history_reached
 from penstock.storage.inspect import holder
 from penstock.storage.log.batch import START, Point
 from penstock.storage.log.continuing import HOLE_BYTES
 from penstock.storage.log.names import names_defined
 from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, read_facts, read_snapshot, write_snapshot
+from penstock.storage.plain_files import make_private
 from penstock.storage.salvage import Advance, SoundLog, SoundWriter
 from penstock.storage.shards import Shards, shard_directory, write_shards
 
@@ -40,13 +41,14 @@ _NEVER_REACHED = 1 << 32  # More events than can be lost.
 
 def salvage(data: Path, out: Path, expect: Callable[[int], None], advance: Advance) -> Losses:
     """Make `out` from everything in `data` that can be read. `data` is not changed."""
+    check_files(data)
     if process := holder(data):
         raise InUseError(f"{data} is in use by process {process}; stop the broker first")
     check_empty(out)
     source, target = DataDirectory(data), DataDirectory(out)
     identity, notes = _identity(source)
     for folder in (out, target.log, target.snapshots):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
     try:
         return _Salvage(source, target, identity, notes).run(expect, advance)
     except OSError as error:

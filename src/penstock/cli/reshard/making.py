@@ -30,6 +30,7 @@ from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.history.splitting import split_history
 from penstock.storage.log.batch import Point
+from penstock.storage.plain_files import make_private
 from penstock.storage.port import Section
 from penstock.storage.resharding import (
     UNFINISHED,
@@ -79,7 +80,7 @@ def reshard(source: Path, shards: int, to: Path | None, progress: Progress) -> R
     try:
         if earlier is Attempt.UNFINISHED:
             undo(target)
-        (target / UNFINISHED).mkdir(mode=0o700, parents=True)
+        make_private(target / UNFINISHED)
         _check_space(data, target, shards)
         moved = _Resharding(data, target, shards, progress).run()
     except OSError as error:

@@ -30,6 +30,7 @@ from penstock.storage.backup.manifest import (
     Manifest,
     PartFacts,
     SourceState,
+    check_plain,
     digest_of,
     folders_of,
     read_contents,
@@ -39,6 +40,7 @@ from penstock.storage.backup.source import Source, StoreSource
 from penstock.storage.directory import create_private, sync, take_lock
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
 from penstock.storage.log.snapshot import snapshot_path
+from penstock.storage.plain_files import make_private
 
 _COMPARED_BYTES = 64 << 10
 _FOLDERS = ("log", "snapshots", "history")
@@ -65,6 +67,7 @@ def make_backup(
 ) -> Made:
     """Bring the backup in a directory up to date. Creates the directory if it does not exist."""
     _prepare(directory)
+    check_plain(directory)
     lock = take_lock(directory / "lock")
     if lock is None:
         raise InUseError(f"another process backs up to {directory}; wait for it, or choose another directory")
@@ -99,7 +102,7 @@ def _make(directory: Path, source: StoreSource, progress: Progress) -> Made:
 
 def _prepare(directory: Path) -> None:
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(directory)
         found = {path.name for path in directory.iterdir()}
         if "penstock.json" in found or (found - _OURS and MANIFEST not in found):
             raise BackupError(f"{directory} is not empty and not a backup; choose an empty directory")
@@ -145,7 +148,7 @@ class _Maker:
         """Copy everything but the log."""
         self._check_log(begun)
         for name in _FOLDERS:
-            (self._directory / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._directory / name)
         self._begun = begun
         if begun.snapshot:
             offset = begun.snapshot.offset
