@@ -19,7 +19,7 @@ from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError, RequestError
 from penstock.limits import SHARD_MAX
 from penstock.server.front.asking import Asking, Pieces, Responded
-from penstock.server.front.merged_events import LogReader, TextWriter, Writer, merged
+from penstock.server.front.merged_events import LogReader, Order, TextWriter, Writer, merged
 from penstock.server.front.merged_source import MergedSource, streams_of
 from penstock.server.front.targets import target_with
 from penstock.server.shards.destinations import ADMINISTRATION
@@ -63,24 +63,25 @@ async def events(asking: Asking) -> Responded:
     accepted = asking.request.headers[b"accept"] if chosen == "arrow" else b"text/event-stream"
     streams = await streams_of(asking, targets, headers={b"accept": accepted, _LAST_SEEN: b"", MERGED: b""})
     pieces = [Pieces(stream.source) for stream in streams]
-    readers, writer = _merging(chosen, pieces, given)
-    limit = int(given["limit"]) if _LIMIT.fullmatch(given.get("limit", "")) else None
     headers, is_followed = streams[0].headers, given.get("follow") == "true"
+    order, writer = _merging(chosen, pieces, given, is_followed=is_followed)
+    limit = int(given["limit"]) if _LIMIT.fullmatch(given.get("limit", "")) else None
     if chosen == "json":
         headers = _CONTENT_TYPE.sub(b"Content-Type: application/x-ndjson", headers, count=1)
-    source = MergedSource(merged(readers, writer, limit, is_followed=is_followed), pieces)
-    return http.Stream(200, headers, source, endless=is_followed)
+    return http.Stream(200, headers, MergedSource(merged(order, writer, limit), pieces), endless=is_followed)
 
 
-def _merging(chosen: Format, pieces: Sequence[Pieces], given: dict[str, str]) -> tuple[Sequence[LogReader], Writer]:
+def _merging(
+    chosen: Format, pieces: Sequence[Pieces], given: dict[str, str], *, is_followed: bool
+) -> tuple[Order, Writer]:
     """What reads the streams of all shards, and what writes them as one."""
     if chosen != "arrow":
-        readers = [LogReader(*each) for each in enumerate(pieces)]
-        return readers, TextWriter(readers, as_sent_events=chosen == "sse")
+        order = Order([LogReader(*each) for each in enumerate(pieces)], is_followed=is_followed)
+        return order, TextWriter(order, as_sent_events=chosen == "sse")
     from penstock.server.front.merged_arrow import ArrowReader, ArrowWriter
 
-    arrow_readers = [ArrowReader(*each) for each in enumerate(pieces)]
-    return arrow_readers, ArrowWriter(arrow_readers, bodies=given.get("bodies") != "false")
+    order = Order([ArrowReader(*each) for each in enumerate(pieces)], is_followed=is_followed)
+    return order, ArrowWriter(order, bodies=given.get("bodies") != "false")
 
 
 def _starts(asking: Asking, given: dict[str, str]) -> list[str]:

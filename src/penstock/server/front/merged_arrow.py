@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.server.front.asking import Pieces
-from penstock.server.front.merged_events import LogReader, cursor_of, first_of
+from penstock.server.front.merged_events import LogReader, Order, cursor_of
 from penstock.storage.arrow.columns import COLUMNS, FIXED_COLUMNS, schema
 
 _SHARD = pa.field("shard", pa.int32())
@@ -31,35 +31,38 @@ class _Batch(NamedTuple):
 class ArrowReader(LogReader):
     """Reads the record batches of one shard, in frames as `ArrowFrames` writes them."""
 
+    passed = -1
+
     def __init__(self, shard: int, pieces: Pieces) -> None:
         super().__init__(shard, pieces)
         self._kept = b""  # The beginning of a frame.
-        self._has_begun = False
 
     def take(self, piece: bytes) -> None:
         data, at = self._kept + piece, 0
         while (end := data.find(b"\n", at)) >= 0:
-            size, _, position = data[at:end].partition(b" ")
+            size, _, about = data[at:end].partition(b" ")
             start, following = end + 1, end + 1 + int(size)
             if following > len(data):
                 break
-            self._take_frame(position, data[start:following])
+            self._take_frame(about, data[start:following])
             at = following
         self._kept = data[at:]
 
-    def _take_frame(self, position: bytes, stream: bytes) -> None:
-        if stream:
-            rows = pa.ipc.open_stream(stream).read_next_batch()
-            self.events.append(_Batch(rows["time"][0].value, self.shard, position, rows))
+    def _take_frame(self, about: bytes, stream: bytes) -> None:
+        position, *mark = about.split(b" ")
+        if mark:
+            word, passed = mark
+            self.mark(position, word, int(passed))
             return
-        self.reached = position
-        self.has_beaten, self._has_begun = self._has_begun, True
+        rows = pa.ipc.open_stream(stream).read_next_batch()
+        self.events.append(_Batch(rows["time"][0].value, self.shard, position, rows))
+        self.passed = rows["time"][-1].value
 
 
 class ArrowWriter:
-    def __init__(self, readers: Sequence[ArrowReader], *, bodies: bool) -> None:
+    def __init__(self, order: Order, *, bodies: bool) -> None:
         self.written = 0
-        self._readers = readers
+        self._order, self._readers = order, order.readers
         self._columns = COLUMNS if bodies else FIXED_COLUMNS
         self._buffer = io.BytesIO()
 
@@ -72,8 +75,8 @@ class ArrowWriter:
         return self._taken()
 
     def events(self, limit: int | None) -> bytes:
-        """The next record batch."""
-        reader = first_of(self._readers)
+        """The next record batch, if it is known."""
+        reader = self._order.next()
         if reader is None:
             return b""
         batch: _Batch = reader.events.popleft()
@@ -83,12 +86,11 @@ class ArrowWriter:
         shard = pa.array([batch.shard] * len(rows), pa.int32())
         return self._write([shard, *[rows[name] for name in self._columns]])
 
+    def progress(self) -> bytes:
+        return b""
+
     def beat(self) -> bytes:
         """A batch without events keeps the connection alive, and says how far all shards have come."""
-        if not any(reader.has_beaten for reader in self._readers):
-            return b""
-        for reader in self._readers:
-            reader.has_beaten = False
         return self._write([pa.array([], field.type) for field in self._schema])
 
     def _write(self, columns: Sequence[pa.Array]) -> bytes:

@@ -1,7 +1,9 @@
 """The events of several shards as one stream, in the order of their times.
 
-Events of the past are in order. At the ends of the logs nobody knows which shard has the next event: one that was
-read is shown when the others have had a moment to show an earlier one.
+The next event is known when every other shard has passed its time: with an event of its own, or with a mark that says
+so, of events that nobody asked for or of the end of its log. What happened before a reader came is shown in order,
+however long that takes. After that nobody knows how far a shard is that lags behind: an event is shown in its turn if
+the others pass its time within a moment, and else without them.
 """
 
 from __future__ import annotations
@@ -26,27 +28,57 @@ class _Event(NamedTuple):
     rest: bytes
 
 
+class _Piece(NamedTuple):
+    """Events that came together."""
+
+    came_at: float
+    last: Any  # The time of the last one.
+    bytes: int
+
+
 class LogReader:
     """Reads the events of one shard, as Server-Sent Events."""
+
+    passed: Any = b""  # No event that is still to come has an earlier time.
 
     def __init__(self, shard: int, pieces: Pieces) -> None:
         self.pieces = pieces
         self.events: deque[Any] = deque()  # Read, and not shown. Each has a `time` and a `shard`.
         self.reached = b"0"  # Where the reader continues after what was shown.
         self.is_over = False
+        self.is_live = False  # It has read everything that happened before it began.
         self.has_beaten = False  # It has nothing new for some time.
+        self.has_moved = False  # It has come further, without an event.
         self.shard = shard
         self._task: asyncio.Task[None] | None = None
+        self._pieces: deque[_Piece] = deque()  # Of the events, and perhaps of some that were shown.
 
     @property
     def is_waiting(self) -> bool:
         """Whether it must be read before the next event is known."""
         return not self.events and not self.is_over
 
-    def reading(self) -> asyncio.Task[None]:
-        if self._task is None:
+    @property
+    def oldest(self) -> _Piece | None:
+        """Of those with events that are not shown."""
+        while self._pieces and not (self.events and self._pieces[0].last >= self.events[0].time):
+            self._pieces.popleft()
+        return self._pieces[0] if self._pieces else None
+
+    def late(self, before: float) -> Any:
+        """The time of the last event that came before a moment; that of no event if there is none."""
+        return max((piece.last for piece in self._pieces if piece.came_at <= before), default=type(self).passed)
+
+    def reading(self, *, ahead: bool = False) -> asyncio.Task[None] | None:
+        """What reads on, if it is wanted: while nothing is read, or `ahead`, so that events that are kept for a
+        moment do not hold up those that come after them."""
+        if self._task is None and (self.is_waiting or (ahead and not self.is_over and self._has_room)):
             self._task = asyncio.create_task(self._read())
         return self._task
+
+    @property
+    def _has_room(self) -> bool:
+        return sum(piece.bytes for piece in self._pieces) < PIECE_BYTES
 
     def check(self) -> None:
         """Raises what has ended its stream too early."""
@@ -60,7 +92,11 @@ class LogReader:
 
     async def _read(self) -> None:
         async for piece in self.pieces:
+            known = len(self.events)
             self.take(piece)
+            if len(self.events) > known:
+                came_at = asyncio.get_running_loop().time()
+                self._pieces.append(_Piece(came_at, self.events[-1].time, len(piece)))
             return
         self.is_over = True
 
@@ -69,17 +105,80 @@ class LogReader:
             self._take(block)
 
     def _take(self, block: bytes) -> None:
-        """An event, or a position that was reached without one."""
+        """An event, or a position that was reached without one: `: past TIME`, or another word, and its `id`."""
         position, _, data = block.partition(b"\ndata: ")
-        _, is_there, following = position.rpartition(b"id: ")
+        mark, is_there, following = position.rpartition(b"id: ")
         if data:
             offset, _, tail = data.partition(b'"next":"')
             rest = tail.partition(b'"')[2]
             time = rest.partition(b'"time":"')[2][:_TIME_BYTES]
             self.events.append(_Event(time, self.shard, following, offset, rest))
+            self.passed = time
         elif is_there:
-            self.reached = following
-            self.has_beaten = block.startswith(b":")
+            word, _, time = mark[2:].rstrip().partition(b" ")
+            self.mark(following, word, time)
+
+    def mark(self, position: bytes, word: bytes, passed: Any) -> None:
+        """How far it has come: `past` other events, up to where the log ended a moment ago (`live`), or nowhere
+        (`beat`)."""
+        self.passed = max(self.passed, passed)
+        self.is_live = self.is_live or word == b"live"
+        self.has_beaten = self.has_beaten or word == b"beat"
+        if not self.events:
+            self.has_moved = self.has_moved or self.reached != position
+            self.reached = position
+
+
+class Order:
+    """Which event comes next."""
+
+    def __init__(self, readers: Sequence[LogReader], *, is_followed: bool) -> None:
+        self.readers = readers
+        self._is_followed = is_followed
+        self._late: Any = type(readers[0]).passed  # Up to this time all is shown, even if some lag behind.
+
+    def next(self) -> LogReader | None:
+        """The reader with the next event; None if it is not known yet."""
+        readers = self.readers
+        first = min((each for each in readers if each.events), key=_next_time, default=None)
+        if first is None:
+            return None
+        time = first.events[0].time
+        is_known = time <= self._late or all(each.passed >= time for each in readers if each.is_waiting)
+        return first if is_known else None
+
+    async def read(self) -> None:
+        """Until the next event is known, or there is something else to say."""
+        while self.next() is None:
+            tasks = [task for each in self.readers if (task := each.reading(ahead=self._is_followed))]
+            if not tasks:
+                return
+            await asyncio.wait(tasks, timeout=self._patience(), return_when=asyncio.FIRST_COMPLETED)
+            for reader in self.readers:
+                reader.check()
+            self._hurry()
+            if any(reader.has_beaten or reader.has_moved for reader in self.readers):
+                return
+
+    @property
+    def _is_live(self) -> bool:
+        return self._is_followed and all(reader.is_live or reader.is_over for reader in self.readers)
+
+    def _patience(self) -> float | None:
+        """How long the oldest event can wait for its turn; None: as long as it takes."""
+        oldest = [piece.came_at for reader in self.readers if (piece := reader.oldest)]
+        if not oldest or not self._is_live:
+            return None
+        return max(0.0, min(oldest) + _MOMENT_SECONDS - asyncio.get_running_loop().time())
+
+    def _hurry(self) -> None:
+        if self._is_live:
+            before = asyncio.get_running_loop().time() - _MOMENT_SECONDS
+            self._late = max(self._late, *[reader.late(before) for reader in self.readers])
+
+
+def _next_time(reader: LogReader) -> tuple[Any, int]:
+    return reader.events[0].time, reader.events[0].shard
 
 
 class Writer(Protocol):
@@ -89,47 +188,43 @@ class Writer(Protocol):
 
     def begin(self) -> bytes: ...
     def events(self, limit: int | None) -> bytes: ...
+    def progress(self) -> bytes: ...
     def beat(self) -> bytes: ...
     def end(self) -> bytes: ...
 
 
-async def merged(
-    readers: Sequence[LogReader], writer: Writer, limit: int | None, *, is_followed: bool
-) -> AsyncGenerator[bytes, None]:
+async def merged(order: Order, writer: Writer, limit: int | None) -> AsyncGenerator[bytes, None]:
     """Pieces of the merged stream."""
+    readers = order.readers
     try:
-        await asyncio.wait([reader.reading() for reader in readers])  # Each says where it begins.
+        await asyncio.wait([task for reader in readers if (task := reader.reading())])  # Each says where it begins.
         yield writer.begin()
-        while limit != writer.written and not all(reader.is_over for reader in readers):
-            await _read(readers, patient=not is_followed)
-            yield writer.events(limit) + writer.beat()
-        while limit != writer.written and any(reader.events for reader in readers):
-            yield writer.events(limit)
+        _said(readers, writer)  # It is where they begin.
+        while limit != writer.written and not all(reader.is_over and not reader.events for reader in readers):
+            await order.read()
+            if piece := writer.events(limit) + _said(readers, writer):
+                yield piece
         yield writer.end()
     finally:
         for reader in readers:
             reader.cancel()
 
 
-async def _read(readers: Sequence[LogReader], *, patient: bool) -> None:
-    """Until the next event is known, or probably is."""
-    while waiting := [reader for reader in readers if reader.is_waiting]:
-        are_some_read = any(reader.events for reader in readers)
-        timeout = _MOMENT_SECONDS if are_some_read and not patient else None
-        tasks = [reader.reading() for reader in waiting]
-        done, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        for reader in waiting:
-            reader.check()
-        if not done or any(reader.has_beaten for reader in waiting):
-            return
+def _said(readers: Sequence[LogReader], writer: Writer) -> bytes:
+    """That the connection is alive, or how far all shards have come without an event to show."""
+    has_beaten = any(reader.has_beaten for reader in readers)
+    has_moved = any(reader.has_moved for reader in readers)
+    for reader in readers:
+        reader.has_beaten = reader.has_moved = False
+    return writer.beat() if has_beaten else writer.progress() if has_moved else b""
 
 
 class TextWriter:
     """Writes events with the cursor of all shards."""
 
-    def __init__(self, readers: Sequence[LogReader], *, as_sent_events: bool) -> None:
+    def __init__(self, order: Order, *, as_sent_events: bool) -> None:
         self.written = 0
-        self._readers = readers
+        self._order, self._readers = order, order.readers
         self._as_sent_events = as_sent_events
 
     def begin(self) -> bytes:
@@ -138,26 +233,18 @@ class TextWriter:
         return b"id: %b\n\n" % cursor_of(self._readers) if self._as_sent_events else b""
 
     def events(self, limit: int | None) -> bytes:
-        """The events that were read, in order, as long as every shard has one or has waited long enough."""
+        """The next events, as far as they are known."""
         shown: list[bytes] = []
         size = 0
-        waiting = {id(reader) for reader in self._readers if reader.is_waiting}
-        while size < PIECE_BYTES and limit != self.written:
-            reader = first_of(self._readers)
-            if reader is None:
-                break
+        while size < PIECE_BYTES and limit != self.written and (reader := self._order.next()):
             shown.append(self._shown(reader))
             size += len(shown[-1])
-            if reader.is_waiting and id(reader) not in waiting:
-                break
         return b"".join(shown)
 
+    def progress(self) -> bytes:
+        return b"id: %b\n\n" % cursor_of(self._readers) if self._as_sent_events else b""
+
     def beat(self) -> bytes:
-        """Keeps the connection alive, and says how far all shards have come."""
-        if not any(reader.has_beaten for reader in self._readers):
-            return b""
-        for reader in self._readers:
-            reader.has_beaten = False
         return b": beat\nid: %b\n\n" % cursor_of(self._readers) if self._as_sent_events else b"\n"
 
     def _shown(self, reader: LogReader) -> bytes:
@@ -174,12 +261,3 @@ class TextWriter:
 
 def cursor_of(readers: Sequence[LogReader]) -> bytes:
     return b",".join([b"%d:%b" % (shard, reader.reached) for shard, reader in enumerate(readers)])
-
-
-def first_of(readers: Sequence[LogReader]) -> LogReader | None:
-    """The one that has the earliest event; None if no events are read."""
-    return min((each for each in readers if each.events), key=_next_time, default=None)
-
-
-def _next_time(reader: LogReader) -> tuple[Any, int]:
-    return reader.events[0].time, reader.events[0].shard

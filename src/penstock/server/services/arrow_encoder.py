@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.dialects.native.event_log import From
 from penstock.limits import NAMES_FOUND_MAX, PIECE_BYTES
+from penstock.model.values import Nanos
 from penstock.server.services.event_encoders import TextOf
 from penstock.server.services.lookup import Array, Lookup
 from penstock.storage.arrow.columns import COLUMNS, FIXED_COLUMNS, arrow_of, schema
@@ -41,9 +42,13 @@ class ArrowEncoder:
             self._writer.write_batch(part)
             yield self._take()
 
-    def reach(self, position: From) -> bytes:
-        del position
+    def reach(self, position: From, passed: Nanos) -> bytes:
+        del position, passed
         return b""  # A stream of Arrow has no place for it.
+
+    def catch_up(self, position: From, passed: Nanos) -> bytes:
+        del position, passed
+        return b""
 
     def beat(self, position: From) -> bytes:
         del position
@@ -74,13 +79,14 @@ class ArrowEncoder:
 class ArrowFrames:
     """Record batches for the one who merges those of several shards. Each is a stream of its own in a frame: its size
     and where a reader continues after it, a line feed, and the stream. The column `part` is the next letter of the
-    record, 0 after its last; a frame of size 0 says how far the reader has come."""
+    record, 0 after its last. A frame of size 0 says how far the reader has come; its line ends with a word, and the
+    time that has passed there."""
 
     def __init__(self, name: TextOf, queue: TextOf, *, bodies: bool) -> None:
         self._facts = (name, queue, bodies)
 
     def begin(self, position: From) -> bytes:
-        return _frame(position)
+        return _mark(position, b"begin", 0)
 
     def encode(self, rows: Table, next_index: Array) -> Iterator[bytes]:
         name, queue, bodies = self._facts
@@ -89,12 +95,14 @@ class ArrowFrames:
             offset, following = part["offset"][-1].as_py(), part["part"][-1].as_py()
             yield _frame(From(offset, following) if following else From(offset + 1), _streamed(part))
 
-    def reach(self, position: From) -> bytes:
-        del position
-        return b""
+    def reach(self, position: From, passed: Nanos) -> bytes:
+        return _mark(position, b"past", passed)
+
+    def catch_up(self, position: From, passed: Nanos) -> bytes:
+        return _mark(position, b"live", passed)
 
     def beat(self, position: From) -> bytes:
-        return _frame(position)
+        return _mark(position, b"beat", 0)
 
     def end(self) -> bytes:
         return b""
@@ -108,9 +116,16 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, size)
 
 
-def _frame(position: From, stream: bytes = b"") -> bytes:
-    part = b".%d" % position.part if position.part else b""
-    return b"%d %d%b\n%b" % (len(stream), position.offset, part, stream)
+def _frame(position: From, stream: bytes) -> bytes:
+    return b"%d %b\n%b" % (len(stream), _place(position), stream)
+
+
+def _mark(position: From, word: bytes, passed: Nanos) -> bytes:
+    return b"0 %b %b %d\n" % (_place(position), word, passed)
+
+
+def _place(position: From) -> bytes:
+    return b"%d.%d" % position if position.part else b"%d" % position.offset
 
 
 def _streamed(batch: pa.RecordBatch) -> bytes:

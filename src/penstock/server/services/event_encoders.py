@@ -12,7 +12,9 @@ import numpy as np
 
 from penstock.dialects.native.event_log import From
 from penstock.dialects.native.event_text import Event, EventWriter
+from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.limits import PIECE_BYTES
+from penstock.model.values import Nanos
 from penstock.server.services.lookup import Array
 from penstock.storage.letters.columns import NUMBERS, PARTS
 from penstock.storage.letters.table import Table
@@ -36,8 +38,12 @@ class Encoder(Protocol):
         """Encode rows in bounded pieces. `next_index`: for each row, the index of its record's next letter; 0 for
         none."""
 
-    def reach(self, position: From) -> bytes:
-        """Where to continue after events that the client did not ask for; nothing if the format cannot say it."""
+    def reach(self, position: From, passed: Nanos) -> bytes:
+        """Where to continue after events that the client did not ask for; nothing if the format cannot say it.
+        `passed`: no later event has an earlier time."""
+
+    def catch_up(self, position: From, passed: Nanos) -> bytes:
+        """Everything was read that was durable a moment ago. Nothing, but for the one who merges several streams."""
 
     def beat(self, position: From) -> bytes:
         """Bytes without meaning that keep the connection alive."""
@@ -70,8 +76,13 @@ class TextEncoder:
         if piece:
             yield b"".join(piece)
 
-    def reach(self, position: From) -> bytes:
+    def reach(self, position: From, passed: Nanos) -> bytes:
+        del passed
         return b"id: %d\n\n" % position.offset if self._sent_events else b""
+
+    def catch_up(self, position: From, passed: Nanos) -> bytes:
+        del position, passed
+        return b""
 
     def beat(self, position: From) -> bytes:
         # An id without data updates the client's position without an event.
@@ -79,6 +90,16 @@ class TextEncoder:
 
     def end(self) -> bytes:
         return b""
+
+
+class MarkedEncoder(TextEncoder):
+    """Server-Sent Events for the one who merges those of several shards: with a mark of what has passed."""
+
+    def reach(self, position: From, passed: Nanos) -> bytes:
+        return b": past %b\nid: %d\n\n" % (rfc3339_nanos(passed), position.offset)
+
+    def catch_up(self, position: From, passed: Nanos) -> bytes:
+        return b": live %b\nid: %d\n\n" % (rfc3339_nanos(passed), position.offset)
 
 
 def next_index_of(offsets: Array) -> Array:

@@ -14,7 +14,7 @@ from penstock.dialects.native.event_log import EventQuery, From
 from penstock.dialects.wire.kept_headers import cause_bytes
 from penstock.limits import READ_BYTES
 from penstock.model.access import Access
-from penstock.model.values import Position
+from penstock.model.values import Nanos, Position
 from penstock.server.services.event_encoders import Encoder, TextOf, next_index_of
 from penstock.server.services.lookup import Array, Lookup
 from penstock.server.services.topic_filter import TopicFilter
@@ -50,6 +50,7 @@ class EventReader:
         matching = Lookup(lambda number: int(_matches(name(number), query.topics)))
         self._topics = TopicFilter(lambda numbers: matching(numbers) == 1, start.offset) if query.topics else None
         self.next = start
+        self._passed: Nanos = 0  # No later event has an earlier time.
 
     @property
     def exhausted(self) -> bool:
@@ -71,11 +72,22 @@ class EventReader:
             last = batches[-1][0]
             self._is_over = last.time >= self._until
             self.next = From(last.base_offset + last.records)
+            if len(rows):
+                self._passed = int(rows.numbers("time").values[-1])
             rows, next_index = self._chosen(rows)
             if self._left is not None:
                 rows, next_index = rows.slice(0, self._left), next_index[: self._left]
                 self._left -= len(rows)
-            yield from self._encoder.encode(rows, next_index) if len(rows) else (self._encoder.reach(self.next),)
+            yield from (
+                self._encoder.encode(rows, next_index)
+                if len(rows)
+                else (self._encoder.reach(self.next, self._passed),)
+            )
+
+    def catch_up(self, passed: Nanos) -> bytes:
+        """Everything up to the end of a view was read. `passed`: what is known of the time of later events."""
+        self._passed = max(self._passed, passed)
+        return self._encoder.catch_up(self.next, self._passed)
 
     def beat(self) -> bytes:
         return self._encoder.beat(self.next)

@@ -19,12 +19,12 @@ from penstock.ids import MessageIds
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES
 from penstock.model.access import Access
 from penstock.model.commands import ListQueues
-from penstock.model.values import Position
+from penstock.model.values import Nanos, Position
 from penstock.server.config import EventsConfig
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.work import begin_bill
 from penstock.server.services.contract import Service, accepted
-from penstock.server.services.event_encoders import Encoder, TextEncoder, TextOf
+from penstock.server.services.event_encoders import Encoder, MarkedEncoder, TextEncoder, TextOf
 from penstock.server.services.event_reader import EventReader
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.pieces import LogClosedError, PieceSource
@@ -99,6 +99,12 @@ class EventStreams(Service):
             self.open -= 1
             raise
 
+    def look(self) -> tuple[View, Nanos]:
+        """What is durable, and a time that no later event is before; 0 if it is not known, because more than that has
+        happened."""
+        view, log = self.reads.view(), self.writer.log
+        return view, self.writer.now() if log.appended.offset == view.end.offset else 0
+
     # ── In a thread ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _open_events(self, query: EventQuery, view: View) -> EventReader:
@@ -121,7 +127,8 @@ class EventStreams(Service):
         if query.format == "arrow":
             return _arrow_encoder(names, queues, query)
         writer = EventWriter(self._ids, names, queues, raw=query.raw)
-        return TextEncoder(writer, sent_events=query.format == "sse", bodies=query.bodies)
+        encoder = MarkedEncoder if query.is_merged else TextEncoder
+        return encoder(writer, sent_events=query.format == "sse", bodies=query.bodies)
 
     def _visible_name(self, access: Access, queue: int) -> str | None:
         name = self.reads.queues.name(queue)
@@ -221,11 +228,15 @@ class FollowedSource(PieceSource):
         with closing(reader):
             yield reader.begin()
             while not (self._ending.is_set() or reader.exhausted):
-                with closing(reader.read(reads.view())) as pieces:
+                view, passed = self._streams.look()
+                with closing(reader.read(view)) as pieces:
                     while (piece := await reads.in_thread(partial(next, pieces, None))) is not None:
                         yield piece
                         if self._ending.is_set():
                             break
+                    else:
+                        if mark := reader.catch_up(passed):
+                            yield mark
                 is_there_more = await self._more(reader)
                 if self._streams.is_over:
                     raise LogClosedError("the log is closed")
