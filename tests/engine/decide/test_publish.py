@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from penstock.limits import SECOND_NS
 from penstock.model.commands import (
     NewMessage,
     Publish,
+    PublishTopics,
 )
 from penstock.model.events import (
     Logged,
     NameDefined,
 )
+from penstock.model.settings import QueueSettings
 from tests.support.engine_rig import Rig
 
 
@@ -102,6 +106,12 @@ def test_the_same_content_is_kept_once_within_one_batch(rig: Rig) -> None:
         (2, False),
     ]
     assert rig.bodies("work") == [b"a", b"b", b"c"]
+
+
+def test_queues_are_named_in_the_order_of_the_topics_also_where_one_of_them_deduplicates(rig: Rig) -> None:
+    rig.create("once", deduplication=True)
+    [answer] = cast("Any", rig.do(PublishTopics([NewMessage(b"a", topics=("any", "once"))], QueueSettings())))
+    assert answer.queues == ("any", "once")
 
 
 def test_the_empty_message_is_deduplicated_too(rig: Rig) -> None:

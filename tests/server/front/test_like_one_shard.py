@@ -127,6 +127,23 @@ def test_a_wait_for_messages_of_several_shards_ends_with_the_first(both: Both) -
         both.same("GET", f"/v1/messages/{each}")
 
 
+@pytest.mark.parametrize("name", ["e", "f"])
+def test_what_a_stream_processor_has_claimed_is_finished(both: Both, name: str) -> None:
+    wish = {"consumer": "spark", "lease": 1000}
+    claimed = both.same("POST", f"/v1/claims/{name}", wish | {"count": 2})["claimed"]
+    assert both.same("POST", f"/v1/claims/{name}/finish", {"consumer": "spark", "claimed": claimed}) == {
+        "finished": 2
+    }
+    assert both.same("POST", f"/v1/claims/{name}/finish", {"consumer": "spark", "claimed": []}) == {"finished": 0}
+    responses = both.ask("POST", f"/v1/claims/{name}/read", wish | {"claimed": claimed})
+    assert [(each.status, each.header("X-Penstock-Missing")) for each in responses] == [(200, "2")] * 2
+
+
+def test_events_as_lines_ask_no_proxy_for_anything(both: Both) -> None:
+    responses = both.ask("HEAD", "/v1/events?queue=a")
+    assert [each.header("X-Accel-Buffering") for each in responses] == [None, None]
+
+
 # ── Lists and figures ─────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -68,15 +68,17 @@ _NOTHING = _Run((), (), ())
 class _Targets:
     """The queues that messages go to. The first one logs them."""
 
-    def __init__(self, queues: list[Queue]) -> None:
+    def __init__(self, queues: list[Queue], named: list[Queue] | None = None) -> None:
+        """`named`: the same, in the order in which answers name them."""
         self.queues = queues
         self.others = queues[1:]
         self.numbers = [queue.number for queue in self.others]
         self.deduplicates = any(queue.settings.deduplication for queue in queues)
         times = {(queue.settings.delay_ns, queue.settings.retention_ns) for queue in self.others}
         self.times = times.pop() if len(times) == 1 else None  # Delay and retention, if all have the same.
-        self.queue_names = tuple([queue.name for queue in queues if not queue.settings.topics])
-        self.channel_names = tuple([queue.name for queue in queues if queue.settings.topics])
+        named = queues if named is None else named
+        self.queue_names = tuple([queue.name for queue in named if not queue.settings.topics])
+        self.channel_names = tuple([queue.name for queue in named if queue.settings.topics])
 
     @cached_property
     def not_detecting(self) -> _Targets:
@@ -92,7 +94,7 @@ class _Targets:
             if not queue.settings.deduplication
             or (digest not in queue.digests and (queue.number, digest) not in fresh)
         ]
-        return _Targets(sorted(wanting, key=lambda queue: not queue.settings.deduplication))
+        return _Targets(sorted(wanting, key=lambda queue: not queue.settings.deduplication), wanting)
 
 
 def _detects(settings: QueueSettings) -> bool:

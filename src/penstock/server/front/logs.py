@@ -32,6 +32,7 @@ _EACH = {
 }  # What names a place in every shard.
 _NO_STORE = b"Cache-Control: no-store\r\n"
 _CONTENT_TYPE = re.compile(rb"Content-Type: [^\r]*")
+_UNBUFFERED = re.compile(rb"X-Accel-Buffering: [^\r]*\r\n")
 _LAST_SEEN = b"last-event-id"
 _LIMIT = re.compile("[1-9][0-9]{0,9}")
 
@@ -67,7 +68,7 @@ async def events(asking: Asking) -> Responded:
     order, writer = _merging(chosen, pieces, given, is_followed=is_followed)
     limit = int(given["limit"]) if _LIMIT.fullmatch(given.get("limit", "")) else None
     if chosen == "json":
-        headers = _CONTENT_TYPE.sub(b"Content-Type: application/x-ndjson", headers, count=1)
+        headers = _CONTENT_TYPE.sub(b"Content-Type: application/x-ndjson", _UNBUFFERED.sub(b"", headers), count=1)
     return http.Stream(200, headers, MergedSource(merged(order, writer, limit), pieces), endless=is_followed)
 
 

@@ -76,6 +76,11 @@ def _number(command: Any, shards: ShardMap) -> int:
     return shards.of_number(command.queue)
 
 
+def _claimed(command: Any, shards: ShardMap) -> int:
+    """What was claimed together is in one queue."""
+    return shards.of_number(command.claimed[0][0]) if command.claimed else ADMINISTRATION
+
+
 def _administration(_: Any, __: ShardMap) -> int:
     return ADMINISTRATION
 
@@ -424,8 +429,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
         ),
         _administration,
     ),
-    # Part of requests that are sent to the shard of their queue as a whole.
-    **dict.fromkeys((commands.ReadClaimed, commands.FinishClaimed), None),
+    **dict.fromkeys((commands.ReadClaimed, commands.FinishClaimed), _claimed),
     # Parts of other commands.
     **dict.fromkeys(
         (courier_commands.CheckDeadLetterQueue, courier_commands.ForgetDeadLetters, courier_commands.LearnChannel),
