@@ -65,6 +65,10 @@ class RawClient:
         self._buffer.clear()
         return rest
 
+    def has_more(self) -> bool:
+        """Whether something has come that is not read yet, as far as the buffer shows."""
+        return bool(self._buffer)
+
     def readable(self) -> bool:
         """Whether something has come."""
         return bool(select.select([self._socket], [], [], 0)[0])

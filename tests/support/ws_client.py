@@ -103,6 +103,10 @@ class WsClient:
         """Any bytes, also such as are no frame."""
         self._socket.sendall(data)
 
+    def has_more(self) -> bool:
+        """Whether something has come that was not heard yet."""
+        return bool(self._heard)
+
     def hear(self, seconds: float = READ_SECONDS_MAX) -> Any:
         deadline = time.monotonic() + seconds
         while not self._heard:

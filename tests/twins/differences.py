@@ -1,0 +1,201 @@
+"""The list of differences: how a broker with several shards may answer otherwise than one process with one.
+
+`docs/workers.md` has each of them in prose. A difference that no longer occurs has to leave both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tests.twins.programs import Http, Step
+
+ABSENT = "(absent)"
+
+
+class Part(Struct, frozen=True):
+    """Something that differs."""
+
+    step: str
+    at: str  # A path in what was seen.
+    one: Any
+    several: Any
+    before: Sequence[Step] = ()  # The steps so far.
+
+
+Where = Callable[[Part, Any, Any], bool]  # Of a part, by all that was seen of either twin.
+
+
+def _anyway(*_: Any) -> bool:
+    return True
+
+
+class Difference(Struct, frozen=True):
+    name: str
+    docs: str  # What `docs/workers.md` says about it, literally.
+    step: str  # A pattern: after which steps.
+    at: str  # A pattern: where in what was seen.
+    where: Where = _anyway
+    ends: bool = False  # Afterwards the twins are in different states.
+
+
+def _is_only_there(part: Part, *_: Any) -> bool:
+    return bool(part.one == ABSENT)
+
+
+def _is_absent_in_one_of_them(part: Part, *_: Any) -> bool:
+    return ABSENT in (part.one, part.several)
+
+
+def _is_about_from(part: Part, *_: Any) -> bool:
+    return str(part.one).startswith("from must be ") and str(part.several).startswith("from must be ")
+
+
+def _is_channel_with_more(part: Part, one: Any, several: Any) -> bool:
+    name = part.at.split(".")[1]
+    more = several.state[name]["status"]["messages"] - one.state[name]["status"]["messages"]
+    return "topics" in several.state[name] and more > 0
+
+
+def _stays_where_it_is_leased(_: Part, one: Any, several: Any) -> bool:
+    """Several have a message leased that one has in the dead-letter queue, hidden for as long."""
+    changes = {"messages": 0, "leased": 0, "delayed": 0}
+    for name in one.state.keys() & several.state.keys():
+        for figure in changes:
+            changes[figure] += several.state[name]["status"][figure] - one.state[name]["status"][figure]
+    return changes["messages"] == 0 and changes["leased"] == -changes["delayed"] > 0
+
+
+def _deduplicates(part: Part, one: Any, _: Any) -> bool:
+    """Some queue does, and a message was published to several."""
+    return any(queue.get("message_deduplication") for queue in one.state.values()) and _has_roots(part)
+
+
+def _has_roots(part: Part) -> bool:
+    """A message was published to several queues."""
+    return any(
+        len({topic.partition(".")[0] for topic in each.get("topics", ())}) > 1 for each in _published(part.before)
+    )
+
+
+def _published(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
+    """The messages of all publishes."""
+    for step in steps:
+        if isinstance(step, Http) and step.target == "/v1/publish" and isinstance(step.body, dict | list):
+            messages = step.body if isinstance(step.body, list) else [step.body]
+            yield from (
+                each for each in messages if isinstance(each, dict) and isinstance(each.get("topics", []), list)
+            )
+
+
+def _is_about_versions(part: Part, one: Any, several: Any) -> bool:
+    """Content was published with an object and a key twice, and compared for only one of the twins."""
+    keyed = [each for each in _published(part.before) if each.get("object") and each.get("key")]
+    return "/v1/objects/" in part.step or (len(keyed) > 1 and re.match(r"answer\.body|state\.", part.at) is not None)
+
+
+def _has_copies(part: Part, one: Any, _: Any) -> bool:
+    """There are copies in channels or further queues."""
+    return any("topics" in queue for queue in one.state.values()) or _has_roots(part)
+
+
+def _came_together(part: Part, one: Any, several: Any) -> bool:
+    """The same messages are in the same queues. Some were published together, to queues of several shards."""
+    lists = [each.body for each in part.before if isinstance(each, Http) and each.target == "/v1/publish"]
+    return bool(one.state == several.state and any(isinstance(body, list) and len(body) > 1 for body in lists))
+
+
+_STATUS = r"state\.[^.]+\.status\.(messages|leased|delayed|ready|last_sequence|oldest_message_age)"
+
+DIFFERENCES: Final[tuple[Difference, ...]] = (
+    Difference(
+        "dead letters leave later",
+        "A message with a dead-letter queue in another shard leaves when its last lease ends, not when its last"
+        " delivery begins.",
+        ".*",
+        _STATUS,
+        _stays_where_it_is_leased,
+        ends=True,
+    ),
+    Difference(
+        "channels may have more",
+        "A channel may have some messages from just before its creation.",
+        ".*",
+        r"state\.[^.]+\.status\.(messages|ready|delayed|last_sequence|oldest_message_age)",
+        _is_channel_with_more,
+        ends=True,
+    ),
+    Difference(
+        "ids from other queues",
+        "a queue that deduplicates takes precedence over the first one only in the shard of the first queue.",
+        ".*",
+        ".*",
+        _deduplicates,
+        ends=True,
+    ),
+    Difference(
+        "copies come after",
+        "Copies for channels and further queues of other shards, dead letters and redriven messages follow",
+        "(GET|HEAD) .*/messages.*|GET /messages.*|POST /(pull|v1/claims).*|\\w+ (FET|fetch|pop)|GET /v1/events.*",
+        r"(answer|heard)\..*",
+        _came_together,
+        ends=True,
+    ),
+    Difference(
+        "copies are like their originals",
+        "The event Q of a copy that came from another shard has the content, and does not name the original.",
+        "GET /v1/(events|messages).*",
+        r"answer\.body(\.events)?\[\d+\]\.(to_\w+|message|message_base64|key|headers|timestamp|sha256)",
+        _is_absent_in_one_of_them,
+    ),
+    Difference(
+        "cursors",
+        "the cursor of all events has a part for each shard: `0:17,1:4`.",
+        "(GET|HEAD) /v1/events.*",
+        r"answer\.body\.error",
+        _is_about_from,
+    ),
+    Difference("events name their shard", "Events have a field `shard`", "GET /v1/.*", r".*\.shard", _is_only_there),
+    Difference(
+        "couriers are shown",
+        "`/v1/stats` has the same in `couriers`.",
+        "GET /v1/stats.*",
+        r"answer\.body\.couriers",
+        _is_only_there,
+    ),
+)
+
+
+KNOWN: Final[tuple[Difference, ...]] = (
+    Difference("roles of dead-letter queues come late", "", "(GET|HEAD) /v1/stats.*", r"answer\.body\.queues.*"),
+    Difference("waits for copies", "", ".*", r"heard\.poll [56].*", _has_copies, ends=True),
+    Difference(
+        "documents of copies", "", "(POST /v1/wait|GET /v1/messages/.*)", r"answer\..*", _has_copies, ends=True
+    ),
+    Difference("schedules that move", "", "(PUT|PATCH|DELETE|GET|POST|HEAD) /v1/schedules.*", ".*", ends=True),
+    Difference(
+        "redrives look for their target first", "", "POST /v1/redrive", r"answer\.(status|body\.\w+)", ends=True
+    ),
+    Difference(
+        "the Object History is one for each shard",
+        "",
+        "POST /v1/publish.*|GET /v1/objects/.*",
+        ".*",
+        _is_about_versions,
+        ends=True,
+    ),
+)
+"""Defects that are known. They have to leave this list when they are mended."""
+
+
+def explanation(part: Part, one: Any, several: Any) -> Difference | None:
+    """The entry of the list that allows a difference. `one`, `several`: all that was seen of the twins."""
+    return next((each for each in (*DIFFERENCES, *KNOWN) if _explains(each, part, one, several)), None)
+
+
+def _explains(each: Difference, part: Part, one: Any, several: Any) -> bool:
+    fits = re.fullmatch(each.step, part.step, re.DOTALL) and re.fullmatch(each.at, part.at, re.DOTALL)
+    return bool(fits and each.where(part, one, several))

@@ -1,0 +1,56 @@
+"""A program for each entry of the list of differences, in which it occurs: the queues b and d and the channel h are
+in other shards than the queue a."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.twins.programs import ADMIN, Http, Step
+
+
+def _ask(method: str, target: str, body: Any = None) -> Step:
+    return Http(ADMIN, method, target, body)
+
+
+def _to(*topics: str) -> dict[str, Any]:
+    return {"topics": topics, "message": "m"}
+
+
+def _with_channel(stamp: str) -> tuple[Step, ...]:
+    publish = _ask("POST", "/v1/publish", {"topics": [f"a-{stamp}.red"], "message": "m"})
+    return (_ask("PUT", f"/v1/channels/h-{stamp}", {"topics": [f"a-{stamp}.*"]}), publish)
+
+
+EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
+    "dead letters leave later": lambda stamp: (
+        _ask("PUT", f"/v1/queues/d-{stamp}"),
+        _ask(
+            "PUT", f"/v1/queues/a-{stamp}", {"redrive_policy": {"max_receives": 1, "dead_letter_queue": f"d-{stamp}"}}
+        ),
+        _ask("POST", f"/messages/a-{stamp}", "m"),
+        _ask("GET", f"/messages/a-{stamp}"),
+    ),
+    "channels may have more": lambda stamp: _with_channel(stamp)[::-1],
+    "ids from other queues": lambda stamp: (
+        _ask("PUT", f"/v1/queues/b-{stamp}", {"message_deduplication": True}),
+        _ask("POST", "/v1/publish", {"topics": [f"a-{stamp}", f"b-{stamp}"], "message": "m"}),
+        _ask("GET", f"/messages/a-{stamp}"),
+    ),
+    "copies come after": lambda stamp: (
+        _ask("PUT", f"/v1/queues/b-{stamp}"),
+        _ask("POST", "/v1/publish", [_to(f"a-{stamp}", f"b-{stamp}"), _to(f"b-{stamp}")]),
+        _ask("GET", f"/messages/b-{stamp}"),
+    ),
+    "copies are like their originals": lambda stamp: (
+        *_with_channel(stamp),
+        _ask("GET", f"/v1/events?topic=a-{stamp}.red"),
+    ),
+    "cursors": lambda stamp: (_ask("GET", f"/v1/events?queue=a-{stamp}&from=never"),),
+    "events name their shard": lambda stamp: (
+        _ask("PUT", f"/v1/queues/a-{stamp}"),
+        _ask("POST", f"/messages/a-{stamp}", "m"),
+        _ask("GET", f"/v1/events?queue=a-{stamp}"),
+    ),
+    "couriers are shown": lambda stamp: (_ask("GET", f"/v1/stats?queue=a-{stamp}"),),
+}

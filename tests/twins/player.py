@@ -1,0 +1,231 @@
+"""Plays programs on one twin, and notes what is answered."""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import Struct, field
+from websockets.exceptions import ConnectionClosed
+
+from tests.support.http_client import Connection, Response
+from tests.support.line_client import LineClient
+from tests.support.ws_client import WsClient
+from tests.twins.plain import Known
+from tests.twins.programs import ADMIN, GUEST, PART, Http, Pass, Program, Say, Step
+
+MARKS = "marks"  # A queue where the ends of steps are marked.
+_PATHS = {"etzel": "/connect", "glovebox": "/connect/"}
+
+
+class Twin(Protocol):
+    """A broker, or several that serve the same queues."""
+
+    tokens: dict[str, str]  # By who shows them.
+
+    def connect(self) -> Connection: ...
+
+    def connect_lines(self) -> LineClient: ...
+
+    def connect_websocket(self, path: str, token: str) -> WsClient: ...
+
+    def pass_time(self, seconds: float) -> None: ...
+
+    def is_readable(self, client: Any) -> bool:
+        """Whether something has come for a client that it has not read."""
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Look until it holds, or it is unlikely that it ever will."""
+
+
+class Seen(Struct):
+    """What a step has led to, without ids and times."""
+
+    answer: Any = None
+    heard: dict[str, list[Any]] = field(default_factory=dict)  # So far, by conversation or waiting connection.
+    state: Any = None  # Of the queues of the program, afterwards.
+
+
+class Player:
+    def __init__(self, twin: Twin, stamp: str) -> None:
+        self._twin, self._stamp = twin, stamp
+        self._known = Known(stamp)
+        self._connections: dict[str, Connection] = {}
+        self._conversations: dict[str, LineClient | WsClient] = {}
+        self._asked: dict[str, str] = {}  # The method of the request that waits on a connection.
+        self._queues: dict[tuple[str, int], str] = {}  # By conversation and label.
+        self._heard: dict[str, list[Any]] = {}
+        self._turn = 0
+
+    def close(self) -> None:
+        for client in (*self._connections.values(), *self._conversations.values()):
+            client.close()
+
+    def play(self, step: Step) -> Seen:
+        seen = Seen(heard=self._heard)
+        if isinstance(step, Http) and step.on:
+            self._begin(step)
+        elif isinstance(step, Http):
+            seen.answer = self._known.response(self._request(step))
+        elif isinstance(step, Say):
+            self._say(step)
+        else:
+            self._twin.pass_time(step.seconds)
+        if self._conversations or self._asked:
+            self._end_step()
+        self._look(seen)
+        return seen
+
+    def look_again(self, step: Step, seen: Seen) -> None:
+        """Something may have been under way."""
+        if isinstance(step, Http) and _is_look(step):
+            seen.answer = self._known.response(self._request(step))
+        self._look(seen)
+
+    def _look(self, seen: Seen) -> None:
+        seen.state = self._state()
+        self._hear()
+
+    # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _request(self, step: Http) -> Response:
+        """On two connections in turn, which may end at different workers."""
+        self._known.is_log = step.target.startswith("/v1/events")
+        self._turn += 1
+        name = f"{self._turn % 2}"
+        if name not in self._connections:
+            self._connections[name] = self._twin.connect()
+        connection = self._connections[name]
+        self._send(connection, step)
+        response = connection.read_response(to=step.method)
+        if (response.header("Connection") or "").lower() == "close":
+            self._connections.pop(name).close()
+        return response
+
+    def _send(self, connection: Connection, step: Http) -> None:
+        headers, body = dict(step.headers), step.body
+        if step.who != GUEST:
+            headers["Authorization"] = f"Bearer {self._twin.tokens[step.who]}"
+        if body is not None and not isinstance(body, str):
+            headers.setdefault("Content-Type", "application/json")
+        target = self._known.fill(step.target)
+        connection.send_request(step.method, target, headers, None if body is None else self._encoded(body))
+
+    def _encoded(self, body: Any) -> bytes:
+        return body.encode() if isinstance(body, str) else json.dumps(self._known.fill_all(body)).encode()
+
+    def _begin(self, step: Http) -> None:
+        if step.on in self._asked:
+            return  # It still waits.
+        if step.on not in self._connections:
+            self._connections[step.on] = self._twin.connect()
+            self._connections[step.on].request("GET", "/health")  # Now it is accepted.
+        self._asked[step.on] = step.method
+        self._send(self._connections[step.on], step)
+
+    # ── Conversations ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _say(self, step: Say) -> None:
+        client = self._conversations.get(step.on) or self._open(step.on)
+        said = self._encoded(step.what)
+        if isinstance(step.what, dict) and isinstance(step.what.get("label"), int):
+            self._queues[step.on, step.what["label"]] = str(step.what.get("queue"))
+        if isinstance(client, LineClient):
+            client.send(said + b"\n")
+        else:
+            client.say_raw((said, False))
+
+    def _open(self, name: str) -> LineClient | WsClient:
+        kind, _, who = name.partition(" ")
+        token = self._twin.tokens[PART if who == PART else ADMIN]
+        if kind == "lines":
+            client: LineClient | WsClient = self._twin.connect_lines()
+            client.say({"cmd": "AUTH", "token": token})
+        else:
+            client = self._twin.connect_websocket(_PATHS[kind], token)
+        if kind != "etzel":
+            client.hear()  # The greeting, or the answer to the token.
+        self._conversations[name] = client
+        return client
+
+    def _hear(self) -> None:
+        """What has come for those who wait."""
+        for name, client in list(self._conversations.items()):
+            while name in self._conversations and self._twin.is_readable(client):
+                self._heard.setdefault(name, []).append(self._next_frame(name, client))
+        for name, method in list(self._asked.items()):
+            if self._twin.is_readable(self._connections[name]):
+                response = self._connections[name].read_response(to=method)
+                del self._asked[name]
+                self._heard.setdefault(name, []).append(self._known.response(response))
+                if (response.header("Connection") or "").lower() == "close":
+                    self._connections.pop(name).close()
+
+    def _next_frame(self, name: str, client: LineClient | WsClient) -> Any:
+        try:
+            return self._frame(name, client.hear())
+        except (ConnectionError, ConnectionClosed) as closed:
+            self._conversations.pop(name).close()
+            return f"closed: {closed}"
+
+    def _frame(self, name: str, frame: Any) -> Any:
+        if isinstance(frame, dict) and frame.get("type") == "message" and not frame["finished"]:
+            self._known.note_place(self._queues.get((name, frame["label"]), ""), frame["sequence"], frame["shard"])
+        return self._known.value(frame)
+
+    # ── State ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _state(self) -> Any:
+        """The queues of this program."""
+        answer = self._request(Http(ADMIN, "GET", "/v1/queues?limit=1000"))
+        queues = answer.json().get("queues", [])
+        return {each["name"]: self._known.value(each) for each in queues if each["name"].endswith(f"-{self._stamp}")}
+
+    def _end_step(self) -> None:
+        """One process has then said all that it had to say: it reads what was sent before the first of these requests
+        when it reads the second, and commits that later."""
+        self._request(Http(GUEST, "GET", "/health"))
+        self._request(Http(ADMIN, "POST", f"/messages/{MARKS}", "a step has ended"))
+        self._request(Http(GUEST, "GET", "/health"))
+
+    def clean_up(self) -> None:
+        """Leave nothing behind that others would see."""
+        for kind in ("schedules", "queues", "channels"):
+            found = self._request(Http(ADMIN, "GET", f"/v1/{kind}?limit=1000")).json()[kind]
+            for each in [each["name"] for each in found if each["name"].endswith(f"-{self._stamp}")]:
+                self._request(Http(ADMIN, "DELETE", f"/v1/{kind}/{each}"))
+        for target in (f"/v1/tokens/t-{self._stamp}", f"/v1/workers/w-{self._stamp}"):
+            self._request(Http(ADMIN, "DELETE", target))
+
+
+def _is_look(step: Http) -> bool:
+    """Whether it changes nothing, so that it can be asked again: a receive does change something."""
+    path = step.target.partition("?")[0]
+    if path == "/v1/wait":
+        return not step.on
+    return (
+        step.method in ("GET", "HEAD")
+        and not step.on
+        and not path.startswith("/messages/")
+        and path[-9:] != "/messages"
+    )
+
+
+def lookable(socket: Any) -> bool:
+    return bool(select.select([socket], [], [], 0)[0])
+
+
+SECONDS_MAX = 3.0
+_PAUSE_SECONDS = 0.005
+
+
+def patiently(condition: Callable[[], bool], seconds_max: float = SECONDS_MAX) -> None:
+    deadline = time.monotonic() + seconds_max
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(_PAUSE_SECONDS)
+
+
+__all__ = ["Pass", "Player", "Program", "Seen", "Twin"]

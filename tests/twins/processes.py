@@ -1,0 +1,78 @@
+"""Twins that are real processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.broker import Broker, Site
+from tests.support.http_client import Connection
+from tests.support.line_client import LineClient
+from tests.support.ws_client import WsClient
+from tests.twins.player import MARKS, lookable, patiently
+from tests.twins.programs import ADMIN, SCOPES
+
+_BOSS = "boss"
+SETTINGS = (f"auth.tokens={_BOSS}", "http.connections_max=500")
+
+
+class ProcessTwin:
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        headers = {"Authorization": f"Bearer {_BOSS}"}
+        assert site.request("PUT", f"/v1/queues/{MARKS}", headers).status == 201
+        self.tokens = {ADMIN: _BOSS} | {who: self._token(who, scopes) for who, scopes in SCOPES.items()}
+
+    def _token(self, who: str, scopes: list[str]) -> str:
+        headers = {"Authorization": f"Bearer {_BOSS}"}
+        answer = self._site.request("PUT", f"/v1/tokens/{who}", headers, json.dumps({"scopes": scopes}).encode())
+        assert answer.status == 201, answer
+        return str(answer.json()["token"])
+
+    def connect(self) -> Connection:
+        return self._site.connect()
+
+    def connect_lines(self) -> LineClient:
+        return LineClient(self._site.lines)
+
+    def connect_websocket(self, path: str, token: str) -> WsClient:
+        return WsClient(self._site.http, path, Authorization=f"Bearer {token}")
+
+    def pass_time(self, seconds: float) -> None:
+        raise AssertionError("programs for real processes wait for nothing")
+
+    def is_readable(self, client: Any) -> bool:
+        return client.has_more() or lookable(client._socket)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        patiently(condition)
+
+
+AGAINST: dict[str, tuple[str, ...]] = {
+    "one": (),
+    "worker1": ("--workers", "1", "--shards", "4"),
+    "workers2": ("--workers", "2"),
+    "workers3": ("--workers", "3"),
+}
+
+
+SHARDS = {"workers2": 4, "workers3": 6}
+
+
+@contextmanager
+def processes(data: Path, name: str = "one") -> Iterator[ProcessTwin]:
+    broker = Broker(data, *SETTINGS, flags=AGAINST[name]).start()
+    try:
+        yield ProcessTwin(broker)
+    finally:
+        broker.stop()
+
+
+@contextmanager
+def pair(folder: Path, against: str) -> Iterator[tuple[ProcessTwin, ProcessTwin]]:
+    """One process, and what is compared with it."""
+    with processes(folder / "one") as one, processes(folder / "several", against) as several:
+        yield one, several

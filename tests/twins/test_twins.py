@@ -1,0 +1,60 @@
+"""One process and several answer programs of requests alike, but for the list of differences.
+
+`python -m tests.twins --seed S --against workers2` shows a difference with the smallest program that has it.
+
+TORTURE=long      300 programs against each
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from penstock.server.shards.shard_map import ShardMap
+from tests.support.effort import LONG
+from tests.twins.differences import DIFFERENCES, Difference
+from tests.twins.examples import EXAMPLES
+from tests.twins.processes import SHARDS, ProcessTwin, pair
+from tests.twins.programs import Program, program_of
+from tests.twins.rows.tables import ROWS, beginning
+from tests.twins.twins import compare, shown
+
+STEPS = 25
+PROGRAMS = 300 if LONG else 50
+WORKERS_MD = Path(__file__).parents[2] / "docs/workers.md"
+
+
+@pytest.fixture(scope="module", params=["workers2", *(["workers3"] if LONG else [])])
+def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ProcessTwin]]:
+    with pair(tmp_path_factory.mktemp("twins"), request.param) as both:
+        yield [*both]
+
+
+def test_programs_are_answered_alike(twins: list[ProcessTwin]) -> None:
+    for seed in range(PROGRAMS):
+        program = program_of(seed, ROWS, beginning, STEPS, is_timed=False)
+        found = compare(program, *twins).found
+        assert not found, f"seed {seed}: {found}\n{shown(program)}"
+
+
+def _stamps() -> Iterator[str]:
+    """With each of them, the queues b and d and the channel h are in other shards than the queue a."""
+    home = ShardMap(min(SHARDS.values())).of_name
+    for stamp in (f"apart{number}" for number in count()):
+        if home(f"a-{stamp}") not in {home(f"{letter}-{stamp}") for letter in "bdh"}:
+            yield stamp
+
+
+@pytest.mark.parametrize(("difference", "stamp"), [*zip(DIFFERENCES, _stamps(), strict=False)], ids=str)
+def test_each_difference_still_occurs(difference: Difference, stamp: str, twins: list[ProcessTwin]) -> None:
+    comparison = compare(Program(stamp, EXAMPLES[difference.name](stamp)), *twins)
+    assert (comparison.found, difference.name in comparison.met) == (None, True)
+
+
+def test_the_list_of_differences_is_what_the_docs_say() -> None:
+    page = re.sub(r"\s+", " ", WORKERS_MD.read_text())
+    assert [each.name for each in DIFFERENCES if each.docs not in page] == []
