@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dialects.nq import Nq, PullDefaults
+from penstock.dialects.nq import FORM, Nq, PullDefaults
 from penstock.dialects.wire.http import Call, Request, Response
 from penstock.dialects.wire.kept_headers import decode_headers
-from penstock.errors import Reason
+from penstock.errors import ProtocolError, Reason
 from penstock.limits import (
     BODY_BYTES_MAX,
     NEVER_NS,
@@ -37,7 +37,10 @@ def handled(method: str, target: str, body: bytes = b"", nq: Nq = NQ) -> Any:
     path = target.partition("?")[0][1:].split("/")
     route = ("/".join(path[:2]) if path[0] == "v1" else path[0]).encode()
     request = Request(method.encode(), target.encode(), {}, body)
-    return nq.routes[route, len(path)][method.encode()](request, path[-1].encode())
+    try:
+        return nq.routes[route, len(path)][method.encode()](request, path[-1].encode())
+    except ProtocolError as error:
+        return FORM.bad_request(error)
 
 
 def post(value: object) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated
 from urllib.parse import parse_qsl
@@ -19,7 +19,6 @@ from penstock.dialects.wire.http import (
     Response,
     Routes,
     Work,
-    bad_request,
     decoded,
     error_response,
     json_response,
@@ -217,10 +216,12 @@ class Mqs:
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _put_queue(self, request: Request, segment: bytes) -> Response | Call:
-        return _set_queue(queue_name(segment), request.body, CreateQueue, 201, _render_bad_put)
+        command = CreateQueue(queue_name(segment), _settings_in(request.body))
+        return Call(command, lambda answer: _render_queue(answer, 201))
 
     def _post_queue(self, request: Request, segment: bytes) -> Response | Call:
-        return _set_queue(queue_name(segment), request.body, UpdateQueue, 200, _render_bad_post)
+        command = UpdateQueue(queue_name(segment), _settings_in(request.body), _SETTINGS)
+        return Call(command, lambda answer: _render_queue(answer, 200))
 
     def _delete_queue(self, _: Request, segment: bytes) -> Response | Call:
         return Call(DeleteQueue(queue_name(segment)), lambda answer: _render_queue(answer, 200))
@@ -266,33 +267,8 @@ def _kept_headers(headers: Headers) -> bytes:
     return encode_headers(kept)
 
 
-def _set_queue(
-    name: str,
-    body: bytes,
-    command: type[CreateQueue] | type[UpdateQueue],
-    status: int,
-    render_bad: Callable[[Answer, ProtocolError], Response],
-) -> Response | Call:
-    """The protocol looks for the queue before it looks at the body, and so does the answer to a bad body."""
-    try:
-        settings = QueueSettings(**settings_in(decoded(_decode_queue, body), QueueSettings))
-    except ProtocolError as error:
-        problem = error
-        return Call(DescribeQueue(name), lambda answer: render_bad(answer, problem))
-    change = UpdateQueue(name, settings, _SETTINGS) if command is UpdateQueue else command(name, settings)
-    return Call(change, lambda answer: _render_queue(answer, status))
-
-
-def _render_bad_put(answer: Answer, problem: ProtocolError) -> Response:
-    if isinstance(answer, QueueDescription):
-        return error_response(Reason.QUEUE_EXISTS, answer.name)
-    if isinstance(answer, Refused) and answer.reason is not Reason.NO_QUEUE:
-        return refusal(answer)
-    return bad_request(problem)
-
-
-def _render_bad_post(answer: Answer, problem: ProtocolError) -> Response:
-    return refusal(answer) if isinstance(answer, Refused) else bad_request(problem)
+def _settings_in(body: bytes) -> QueueSettings:
+    return QueueSettings(**settings_in(decoded(_decode_queue, body), QueueSettings))
 
 
 def _view(queue: QueueDescription) -> _QueueView:

@@ -20,15 +20,16 @@ from penstock.dialects.wire.http import (
     Response,
     Routes,
     checked_text,
+    decoded,
     json_response,
     queue_name,
     segments_of,
-    unreadable,
     whole_number,
 )
 from penstock.dialects.wire.json_bodies import text_or_base64
-from penstock.dialects.wire.json_bounds import NOT_JSON, check_keys
+from penstock.dialects.wire.json_bounds import check_keys
 from penstock.dialects.wire.kept_headers import decode_headers, encode_headers
+from penstock.dialects.wire.subjects import Form, Subject, names_in
 from penstock.dialects.wire.times import nanos_of, rfc3339
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.limits import (
@@ -46,6 +47,7 @@ from penstock.limits import (
     RUN_MESSAGES_MIN,
     SEQUENCE_MAX,
 )
+from penstock.model.access import Verb
 from penstock.model.answers import Answer, Drawn, Pulled, Receipt, Receipts, Refused, StoredResult
 from penstock.model.commands import FROM_NEXT, AwaitResult, Draw, NewMessage, Publish, PublishInTurn, PublishRun, Pull
 from penstock.model.settings import QueueSettings
@@ -144,19 +146,9 @@ class Nq:
 
     # ── Post ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _post(self, request: Request, _: bytes) -> Response | Call:
-        try:
-            return self._posted(request.body)
-        except (ProtocolError, *NOT_JSON) as error:
-            return _bad_request(unreadable(error))
-
-    def _posted(self, body: bytes) -> Call:
-        check_keys(body, REQUEST_KEYS_MAX)
-        post: _Post | _MixedPost
-        try:
-            post = _decode_post(body)
-        except msgspec.ValidationError:
-            post = _decode_mixed_post(body)
+    def _post(self, request: Request, _: bytes) -> Call:
+        check_keys(request.body, REQUEST_KEYS_MAX)
+        post: _Post | _MixedPost = decoded(_decode_any_post, request.body)
         checked_text(post.sender, "sender: a name", 0)
         count = sum(map(len, post.messages.values()))
         if count > POST_MESSAGES_MAX:
@@ -186,14 +178,9 @@ class Nq:
 
     # ── Pull ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _pull(self, request: Request, _: bytes) -> Response | Call:
-        try:
-            check_keys(request.body, REQUEST_KEYS_MAX)
-            return self._pulled(_decode_pull(request.body))
-        except (ProtocolError, *NOT_JSON) as error:
-            return _bad_request(unreadable(error))
-
-    def _pulled(self, pull: _Pull) -> Call:
+    def _pull(self, request: Request, _: bytes) -> Call:
+        check_keys(request.body, REQUEST_KEYS_MAX)
+        pull = decoded(_decode_pull, request.body)
         checked_text(pull.receiver, "receiver: a name")
         if not pull.queues and not pull.results:
             raise ProtocolError("queues: name a queue, or send results, or both")
@@ -230,14 +217,38 @@ class Nq:
 
     # ── Results ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _result(self, request: Request, segment: bytes) -> Response | Call:
-        try:
-            name = queue_name(segments_of(request.target)[2])
-            sequence = whole_number(segment, "the id", 1, SEQUENCE_MAX)
-            receiver, wait_ns = _result_query(request.query)
-        except (ProtocolError, UnicodeError) as error:
-            return _bad_request(unreadable(error))
+    def _result(self, request: Request, segment: bytes) -> Call:
+        name = queue_name(segments_of(request.target)[2])
+        sequence = whole_number(segment, "the id", 1, SEQUENCE_MAX)
+        receiver, wait_ns = _result_query(request.query)
         return Call(AwaitResult(name, sequence, receiver, wait_ns), partial(_render_result, sequence))
+
+
+def _decode_any_post(body: bytes) -> _Post | _MixedPost:
+    try:
+        return _decode_post(body)
+    except msgspec.ValidationError:
+        return _decode_mixed_post(body)
+
+
+class _PostedTo(Struct):
+    messages: dict[str, Raw] = {}
+
+
+class _PulledFrom(Struct):
+    queues: dict[str, Raw] = {}
+    results: dict[str, Raw] = {}
+
+
+def posted_to(request: Request) -> Subject:
+    """What a post is about that is wrong in something else. It makes the queues that it names."""
+    names = names_in(request, _PostedTo)
+    return tuple([((Verb.PUBLISH,), name) for name in names.messages]) if names else None
+
+
+def pulled_from(request: Request) -> Subject:
+    names = names_in(request, _PulledFrom)
+    return tuple([((Verb.CONSUME,), name) for name in (*names.queues, *names.results)]) if names else None
 
 
 def _render_post(names: list[str], commands: Sequence[Publish | PublishRun], answers: Sequence[Answer]) -> Response:
@@ -405,3 +416,6 @@ def _error(
     if error.retry or error.status == 503:
         headers += b"Retry-After: %d\r\n" % ceil(retry_seconds)
     return json_response(error.status, {**(stored or {}), "_error": sentence}, headers)
+
+
+FORM = Form(_refusal, _bad_request)

@@ -29,7 +29,7 @@ Row = Callable[[Any, NameOf], Iterable[Need]]
 _PUBLISH, _CONSUME, _MANAGE = (Verb.PUBLISH,), (Verb.CONSUME,), (Verb.MANAGE,)
 _READ = (Verb.READ,)
 _LOOK = (Verb.READ, Verb.CONSUME, Verb.MANAGE)
-_AWAIT = (Verb.PUBLISH, Verb.READ)
+AWAIT = (Verb.PUBLISH, Verb.READ)
 UNSEEN = Refused(Reason.NO_MESSAGE, "unseen")  # As for an id that was never given out. Nobody looks for it elsewhere.
 _NO_QUEUE_NUMBER = 0
 READ_THE_LOG: Need = (_READ, EVERY_NAME)
@@ -45,6 +45,12 @@ def forbidden(access: Access, command: Command, name_of: NameOf) -> Refused | No
         if not access.allows(need):
             return denied(need)
     return None
+
+
+def needs_of(command: Command) -> tuple[Need, ...]:
+    """What a command needs on the names in it."""
+    row = PERMISSIONS[type(command)]
+    return tuple(dict.fromkeys(row(command, lambda _: None))) if row else ()
 
 
 def told(access: Access, command: Command, refused: Refused, name_of: NameOf) -> Refused:
@@ -196,8 +202,8 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     commands.FinishClaimed: lambda command, name_of: _numbers(
         _CONSUME, (each[0] for each in command.claimed), name_of
     ),
-    commands.AwaitResult: _queue(_AWAIT),
-    commands.AwaitMessage: lambda command, name_of: ((_AWAIT, name_of(command.queue) or EVERY_NAME),),
+    commands.AwaitResult: _queue(AWAIT),
+    commands.AwaitMessage: lambda command, name_of: ((AWAIT, name_of(command.queue) or EVERY_NAME),),
     commands.Search: _named_queue,
     commands.ListCandidates: _named_queue,
     commands.ListScheduled: _named_queue,

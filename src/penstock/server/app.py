@@ -38,7 +38,10 @@ from penstock.errors import Fault, ProtocolError, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model.access import NOBODY, Access
+from penstock.model.answers import Refused
 from penstock.model.client import Client
+from penstock.model.permissions import denied
+from penstock.model.probe import Probe
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
@@ -53,6 +56,7 @@ from penstock.server.shells.browsers import policy_of
 from penstock.server.shells.exchanges import Result, Route
 from penstock.server.shells.handshake import GLOVEBOX, Converse, WebSockets
 from penstock.server.shells.relay import Relay
+from penstock.server.subjects import Needs, form_of, row_of, subject_of
 from penstock.server.writer.port import ClientPort, ServicePort
 from penstock.storage.directory import Identity
 
@@ -79,10 +83,10 @@ class Application:
         to other processes, if there are some. `cluster`: who serves what."""
         clients = clients or writer
         self._writer, self._audit, self._metrics_of = writer, services.audit, metrics
-        self._identities = identities
+        self._identities, self._ids = identities, ids_of(identity)
         self._browsers = policy_of(config, lambda: identities.is_guarded)
         self._console = _console(config) if config.console.enabled else None
-        ids = ids_of(identity)
+        ids = self._ids
         mqs, nq = _mqs_of(config, ids), _nq_of(config)
         etzel = Etzel(ids, QueueSettings())
         new_session = relay.new_session if relay else partial(secrets.randbelow, SESSION_ID_MAX + 1)
@@ -190,13 +194,14 @@ class Application:
 
     def _found(self, request: http.Request) -> Route:
         segments = http.segments_of(request.target)
-        methods = self.routes.get(route_of(segments))
+        path = route_of(segments)
+        methods = self.routes.get(path)
         if methods is None:
             return self._handle_unknown
         handler = methods.get(request.method)
         if handler is None:
             return lambda _: http.method_not_allowed(list(methods))
-        return partial(self._handle, handler, segments[-1])
+        return partial(self._handle, row_of(path, request.method).needs, handler, segments[-1])
 
     def _refuse_login(self, request: http.Request) -> http.Response:
         self._audit.refuse(request, "login", "", Fault.UNAUTHORIZED)
@@ -207,16 +212,57 @@ class Application:
         return self._audit.login(client, self._identities.of_token, token)
 
     def _handle(
-        self, handler: Callable[[http.Request, bytes], Result], segment: bytes, request: http.Request
+        self,
+        needs: Needs | None,
+        handler: Callable[[http.Request, bytes], Result],
+        segment: bytes,
+        request: http.Request,
     ) -> Result:
         try:
+            if needs:
+                http.require(request.access, *needs(request))
             return handler(request, segment)
-        except http.NotAllowedError as error:
-            (verb, *_), name = error.need
-            self._audit.refuse(request, verb, name, Reason.FORBIDDEN)
+        except ProtocolError as error:
+            return self.wrong(request, error)
+        except RequestError as error:
+            return self._failed(request, error)
+
+    def not_allowed(self, request: http.Request) -> http.Response | None:
+        """Why a request that others answer is refused."""
+        needs = row_of(route_of(http.segments_of(request.target)), request.method).needs
+        try:
+            http.require(request.access, *(needs(request) if needs else ()))
+        except ProtocolError:
+            return None  # Who answers it finds that, too.
+        except RequestError as error:
+            return self._failed(request, error)
+        return None
+
+    def wrong(self, request: http.Request, problem: ProtocolError) -> Result:
+        """What is wrong with a request is said only if its client may send it, and if there is what it names."""
+        path = route_of(http.segments_of(request.target))
+        form = form_of(path)
+        try:
+            subject = subject_of(path, request, self._ids)
+            if isinstance(subject, tuple):
+                http.require(request.access, *subject)
+        except ProtocolError:
+            subject = None
+        except RequestError as error:
+            return self._failed(request, error)
+        if subject is None or isinstance(subject, tuple):
+            return form.bad_request(problem)
+        return http.Call(
+            Probe(subject),
+            lambda answer: form.refusal(answer) if isinstance(answer, Refused) else form.bad_request(problem),
+        )
+
+    def _failed(self, request: http.Request, error: RequestError) -> http.Response:
+        if not isinstance(error, http.NotAllowedError):
             return http.failure(error)
-        except (ProtocolError, RequestError) as error:
-            return http.failure(error)
+        (verb, *_), name = error.need
+        self._audit.refuse(request, verb, name, Reason.FORBIDDEN)
+        return form_of(route_of(http.segments_of(request.target))).refusal(denied(error.need))
 
     def _handle_unknown(self, request: http.Request) -> Result:
         return self.websockets.handshake(request) or http.not_found(request)

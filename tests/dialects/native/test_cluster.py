@@ -10,7 +10,7 @@ import pytest
 from penstock.dialects.native.cluster import Cluster, ClusterState, MemberState, ShardPlace
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
-from penstock.model.access import EVERYTHING, NOBODY, Access
+from penstock.model.access import EVERYTHING, Access
 
 NODE = MemberState("n@host", 3, "h:1", "waits", 0, False, 0.4, this=False)
 SHARD = ShardPlace(2, None, None, 9, here=False, reachable=False)
@@ -35,8 +35,3 @@ def test_the_document_has_every_field() -> None:
 def test_a_parameter_is_refused() -> None:
     with pytest.raises(ProtocolError):
         ask(b"/v1/cluster?shard=1")
-
-
-def test_whoever_is_no_administrator_is_refused() -> None:
-    with pytest.raises(http.NotAllowedError):
-        ask(access=NOBODY)

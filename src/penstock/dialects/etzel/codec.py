@@ -118,6 +118,16 @@ def in_json(name: str) -> bytes | None:
         return None
 
 
+def named(frame: bytes) -> tuple[str, str] | None:
+    """The command and the queue of a frame that is wrong in something else."""
+    try:
+        fields = _decode_fields(frame)
+        command, name = (_decode_text(fields[field]) for field in ("cmd", "qname"))
+    except (KeyError, *NOT_JSON):
+        return None
+    return (command, name) if in_json(name) else None
+
+
 def explained(frame: bytes) -> bytes:
     """What is wrong with a frame that could not be decoded as a command. Checks it again, field by field."""
     try:

@@ -39,6 +39,7 @@ from penstock.dialects.etzel.codec import (
     explained,
     in_json,
     message,
+    named,
     refusal,
     refused,
 )
@@ -55,7 +56,8 @@ from penstock.limits import (
 )
 from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Answer, Delivery, Done, Receipt, Receipts, Refused
-from penstock.model.commands import Fetch, Finish, FinishMany, NewMessage, PublishRun
+from penstock.model.commands import Fetch, Finish, FinishMany, NewMessage, Publish, PublishRun
+from penstock.model.probe import Head, Probe
 from penstock.model.settings import QueueSettings
 
 TIMEOUT_SECONDS_DEFAULT = 60
@@ -168,7 +170,10 @@ class EtzelConversation(Gathering):
         try:
             command = decode(frame)
         except NOT_JSON:
-            self._answer(number, BAD_JSON if binary else explained(frame))
+            if binary:
+                self._answer(number, BAD_JSON)
+            else:
+                self._answer_wrong(number, *(named(frame) or ("", "")), explained(frame))
             return
         kind = type(command)
         shown = None if kind is Auth else in_json(command.qname)
@@ -199,6 +204,25 @@ class EtzelConversation(Gathering):
         else:
             self._answer(number, refusal("BAD_FIELD", field="qname"))
 
+    def _answer_wrong(self, number: int, command: str, qname: str, problem: bytes) -> None:
+        """What is wrong with a command is said to who may send it, and if there is the queue that it needs."""
+        heads: dict[str, Callable[[], Head]] = {
+            "PUB": lambda: Publish(qname, (_PLAIN,), self._create),
+            **dict.fromkeys(("FET", "SUB", "ISLP"), lambda: Fetch(qname)),
+        }
+        head = None if self.guest else heads.get(command)
+        if head is None:
+            self._answer(number, problem)
+            return
+        needs_queue = command == "FET" and qname not in self._subscribed
+
+        def answered(answer: Answer) -> None:
+            is_refused = isinstance(answer, Refused) and (needs_queue or answer.reason is not Reason.NO_QUEUE)
+            self._answer(number, refused(cast("Refused", answer)) if is_refused else problem)
+
+        self.settle()
+        self._submit(Probe(head()), answered)
+
     # ── Each command ────────────────────────────────────────────────────────────────────────────────────────
 
     def _publish(self, number: int, shown: bytes, command: Pub) -> None:
@@ -206,14 +230,14 @@ class EtzelConversation(Gathering):
         if text is None:
             text = command.msg
         elif command.msg is not None:
-            self._answer(number, refusal("BAD_FIELD", field="msg"))
+            self._answer_wrong(number, "PUB", command.qname, refusal("BAD_FIELD", field="msg"))
             return
         if text is None:
-            self._answer(number, refusal("BAD_FIELD", field="message"))
+            self._answer_wrong(number, "PUB", command.qname, refusal("BAD_FIELD", field="message"))
             return
         body = text.encode()
         if len(body) > BODY_BYTES_MAX:
-            self._answer(number, TOO_LARGE)
+            self._answer_wrong(number, "PUB", command.qname, TOO_LARGE)
             return
         plain = timeout is None and delay is None and expires is None
         template = _PLAIN if plain else _template(timeout, delay, expires)

@@ -110,6 +110,28 @@ def label_in(frame: bytes) -> int:
     return number if number <= UINT64_MAX else 0
 
 
+class _Named(Struct):
+    type: str
+    queue: str
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
+_KINDS = ("post", "fetch", "finish", "pop", "create")
+
+
+def named_in(frame: bytes, *, binary: bool) -> tuple[str, str] | None:
+    """The kind and the queue of a request that is wrong in something else."""
+    try:
+        if not binary:
+            named = _decode_named(frame)
+            return named.type, named.queue
+        reader = Reader(frame)
+        version, kind = reader.u32("the version"), reader.u32("the kind of request")
+        return (_KINDS[kind], reader.text("queue")) if not version and kind < len(_KINDS) else None
+    except MALFORMED:
+        return None
+
+
 def decode_bincode(frame: bytes) -> Request:
     reader = Reader(frame)
     if version := reader.u32("the version"):

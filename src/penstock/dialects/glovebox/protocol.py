@@ -13,6 +13,7 @@ from penstock.dialects.glovebox.session import Session
 from penstock.dialects.glovebox.sessions import Sessions, Settings
 from penstock.dialects.wire.conversation import Conversation
 from penstock.dialects.wire.http import Call, Headers, Request, Response, Routes, json_response, queue_name
+from penstock.dialects.wire.subjects import Form
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import SESSION_ID_MAX
 from penstock.model.access import EVERYTHING, NOBODY, Access
@@ -82,6 +83,12 @@ def _shard_counts(queue: QueueDescription) -> dict[str, int]:
 
 def _status_error(status: int, name: str, code: Code) -> Response:
     return json_response(status, {"type": "Error", "name": name, "code": code})
+
+
+STATUS_FORM = Form(
+    lambda refused: _status_error(refused.reason.status, refused.sentence, CODES[refused.reason]),
+    lambda error: _status_error(error.fault.status, str(error), "BadRequest"),
+)
 
 
 def _is_true(headers: Headers, name: bytes) -> bool:

@@ -5,7 +5,7 @@ A session lives as long as its connection, or, if it is durable, until its clien
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -23,6 +23,7 @@ from penstock.dialects.glovebox.codec import (
     decode_bincode,
     decode_json,
     label_in,
+    named_in,
 )
 from penstock.dialects.glovebox.following import Following
 from penstock.dialects.glovebox.leases import Leases
@@ -38,6 +39,7 @@ from penstock.model.answers import Answer, Delivery, Refused
 from penstock.model.commands import CreateQueue, FinishMany, NewMessage, Publish, PublishRun
 from penstock.model.commands import Fetch as FetchCommand
 from penstock.model.commands import Finish as FinishCommand
+from penstock.model.probe import Head, Probe
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos, Stage
 
@@ -52,6 +54,13 @@ _STAGES: dict[Firmness | None, Stage] = {
 }
 _SYNC = Stage.SYNC
 _SYNC_ONLY = ["sync"]
+
+_HEADS: dict[str, Callable[[str], Head]] = {
+    "post": lambda queue: Publish(queue, (NewMessage(b""),)),
+    **dict.fromkeys(("fetch", "pop"), FetchCommand),
+    "create": lambda queue: CreateQueue(queue, QueueSettings()),
+}
+"""What a request is about, by its kind. A finish names a message that the session holds."""
 
 
 class _Wish(NamedTuple):
@@ -133,10 +142,12 @@ class Session(Gathering):
         try:
             request = decode_bincode(frame) if binary else decode_json(frame)
         except MALFORMED as error:
-            self._replies.refuse(0 if binary else label_in(frame), "BadRequest", str(error))
+            kind, queue = named_in(frame, binary=binary) or ("", "")
+            self._refuse_wrong(kind, queue, 0 if binary else label_in(frame), str(error))
             return
         if request.label and request.label > UINT64_MAX:
-            self._replies.refuse(0, "BadRequest", f"Expected `int` <= {UINT64_MAX} - at `$.label`")
+            kind = str(request.__struct_config__.tag)
+            self._refuse_wrong(kind, request.queue, 0, f"Expected `int` <= {UINT64_MAX} - at `$.label`")
         elif type(request) is Post:
             self._post(request)
         elif type(request) is Finish:
@@ -148,6 +159,24 @@ class Session(Gathering):
         else:
             assert type(request) is Create
             self._create(request)
+
+    def _refuse_wrong(self, kind: str, queue: str, label: int, problem: str) -> None:
+        """What is wrong with a request is said to who may send it, and if there is the queue that it needs."""
+        replies = self._replies
+        if kind not in _HEADS or _name_problem(queue):
+            replies.refuse(label, "BadRequest", problem)
+        elif kind == "create" and not self._sessions.settings.create_queues:
+            replies.refuse(label, "PermissionDenied", queue)
+        else:
+
+            def answered(answer: Answer) -> None:
+                if isinstance(answer, Refused):
+                    replies.refused(label, answer, queue)
+                else:
+                    replies.refuse(label, "BadRequest", problem)
+
+            self.settle()
+            replies.peer.submit(Probe(_HEADS[kind](queue)), answered)
 
     def settle(self) -> None:
         super().settle()
@@ -166,7 +195,7 @@ class Session(Gathering):
         elif type(body) is list:
             body = bytes(body)
         if len(body) > BODY_BYTES_MAX:
-            self._replies.refuse(post.label, "BadRequest", f"the message is over {BODY_BYTES_MAX} bytes")
+            self._refuse_wrong("post", post.queue, post.label, f"the message is over {BODY_BYTES_MAX} bytes")
             return
         if self._fetches:
             self.settle()  # Commands keep their order: see `Gathering`.
@@ -360,10 +389,8 @@ class Session(Gathering):
         if not self._sessions.settings.create_queues:
             self._replies.refuse(create.label, "PermissionDenied", name)
             return
-        try:
-            checked_name(name.encode())
-        except ProtocolError as error:
-            self._replies.refuse(create.label, "BadRequest", str(error))
+        if problem := _name_problem(name):
+            self._replies.refuse(create.label, "BadRequest", problem)
             return
         settings = QueueSettings(**settings_in(create, QueueSettings, absent=None))
         self._replies.peer.submit(CreateQueue(name, settings), partial(self._created, name, create.label))
@@ -421,3 +448,12 @@ class Session(Gathering):
         self._following.end_all()
         self._leases.clear()
         self._sessions.forget(self)
+
+
+def _name_problem(name: str) -> str:
+    """Why this cannot be the name of a queue; empty if it can."""
+    try:
+        checked_name(name.encode())
+    except ProtocolError as error:
+        return str(error)
+    return ""

@@ -68,5 +68,4 @@ class About:
 
     def _list_settings(self, request: http.Request, _: bytes) -> http.Response:
         parameters(request)
-        http.require(request.access, _ADMIN)
         return http.json_response(200, {"settings": self._settings()}, b"Cache-Control: no-store\r\n")

@@ -13,6 +13,7 @@ from penstock.errors import Fault, ProtocolError, Reason
 from penstock.limits import CHANNEL_RETRIES_MAX
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
+from penstock.model.permissions import needs_of
 from penstock.model.settings import Push, QueueSettings
 from penstock.model.values import Stage
 
@@ -56,6 +57,7 @@ class Channels:
         wanted = changed(_NEW, request.body, ChannelDocument)
         if not wanted.topics:
             raise ProtocolError("topics is missing; a channel needs at least one")
+        http.require(request.access, *needs_of(CreateQueue(name, wanted)))
         if wanted.push:
             self._check_push(name, wanted.push)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -15,12 +15,13 @@ from penstock.dialects.wire import http
 from penstock.dialects.wire.json_bodies import given_bytes, message_field, text_or_base64
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.pages import Soon, page
+from penstock.dialects.wire.subjects import Subject, message_named, names_in
 from penstock.dialects.wire.times import nanos_of, rfc3339_nanos
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
-from penstock.model.access import Verb
 from penstock.model.answers import Answer, Delivery, Discarded, LeasedUntil, Received, Refused
 from penstock.model.commands import Command, Extend, Fetch, Outcome, Receive, Settle
+from penstock.model.probe import Probe
 from penstock.model.settings import QueueSettings
 
 SettingsOf = Callable[[str], QueueSettings | None]  # The settings of a queue, if it exists.
@@ -85,8 +86,7 @@ class Consuming:
             return http.not_found(request)
         name = http.queue_name(http.segments_of(request.target)[2])
         settings = self._settings_of(name)
-        may_know = request.access.may(Verb.CONSUME, name)  # Else the refusal says nothing about it.
-        if may_know and (settings is None or not settings.topics):
+        if settings is None or not settings.topics:
             return http.error_response(Fault.NO_CHANNEL, name)
         return self._fetch(request, name, settings)
 
@@ -132,10 +132,10 @@ class Consuming:
     # ── Outcomes ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _confirm(self, request: http.Request, _: bytes) -> http.Response | http.Call | http.Calls:
-        return _each(request, _decode_confirmation, _decode_confirmations, self._settle, _settled)
+        return _each(request, self._ids, _decode_confirmation, _decode_confirmations, self._settle, _settled)
 
     def _extend(self, request: http.Request, _: bytes) -> http.Response | http.Call | http.Calls:
-        return _each(request, _decode_extension, _decode_extensions, self._lengthen, _extended)
+        return _each(request, self._ids, _decode_extension, _decode_extensions, self._lengthen, _extended)
 
     def _settle(self, confirmation: _Confirmation) -> Settle | None:
         place = self._place(confirmation.id)
@@ -183,6 +183,19 @@ def _extended(extension: _Extension, answer: Answer) -> dict[str, Any]:
     return {"id": extension.id, "visible_at": rfc3339_nanos(answer.visible_at).decode()}
 
 
+class _Identified(Struct):
+    id: str
+
+
+def confirmed(request: http.Request, ids: MessageIds) -> Subject:
+    """The message that a confirmation is about, or an extension, that is wrong in something else. In a list each
+    entry is answered for itself."""
+    named = names_in(request, _Identified)
+    if named is None or not is_uuid(named.id.encode()):
+        return None
+    return message_named(named.id.encode(), ids, Settle)
+
+
 # ── One message or a list ─────────────────────────────────────────────────────────────────────────────────────
 
 _Entry = TypeVar("_Entry", _Confirmation, _Extension)
@@ -192,6 +205,7 @@ _Shown = Callable[[_Entry, Answer], dict[str, Any]]
 
 def _each(
     request: http.Request,
+    ids: MessageIds,
     decode_one: Callable[[bytes], _Entry],
     decode_many: Callable[[bytes], list[_Entry]],
     command_of: _CommandOf[_Entry],
@@ -209,18 +223,35 @@ def _each(
     entries = http.decoded(decode_many, request.body)
     if len(entries) > limits.BATCH_MESSAGES_MAX:
         raise http.too_many_messages(len(entries))
-    found = [(entry, _command_or_error(entry, command_of)) for entry in entries]
-    commands = [command for _, command in found if isinstance(command, Command)]
+    found = [(entry, _command_or_error(entry, command_of, ids)) for entry in entries]
+    commands = [_asked(command) for _, command in found if not isinstance(command, dict)]
     if not commands:
         return http.json_response(200, _render_all(found, (), shown))
     return http.Calls(commands, lambda answers: http.json_response(200, _render_all(found, answers, shown)))
 
 
-def _command_or_error(entry: _Entry, command_of: _CommandOf[_Entry]) -> Command | dict[str, Any]:
+class _Wrong(NamedTuple):
+    """An entry that cannot be carried out. Is its client allowed to do that, and is there such a message? If so, this
+    is the answer."""
+
+    probe: Probe
+    error: ProtocolError
+
+
+def _asked(command: Command | _Wrong) -> Command:
+    return command.probe if isinstance(command, _Wrong) else command
+
+
+def _command_or_error(
+    entry: _Entry, command_of: _CommandOf[_Entry], ids: MessageIds
+) -> Command | _Wrong | dict[str, Any]:
     try:
         return command_of(entry) or _failed(entry, Reason.NO_MESSAGE, Reason.NO_MESSAGE.sentence)
     except ProtocolError as error:
-        return _failed(entry, error.fault, str(error))
+        raw = entry.id.encode()
+        if place := ids.find(raw):
+            return _Wrong(Probe(Settle(*place)), error)
+        return _failed(entry, Reason.NO_MESSAGE, Reason.NO_MESSAGE.sentence) if is_uuid(raw) else _fault(entry, error)
 
 
 def _render_one(entry: _Entry, answer: Answer, shown: _Shown[_Entry]) -> http.Response:
@@ -228,18 +259,25 @@ def _render_one(entry: _Entry, answer: Answer, shown: _Shown[_Entry]) -> http.Re
 
 
 def _render_all(
-    found: Sequence[tuple[_Entry, Command | dict[str, Any]]], answers: Sequence[Answer], shown: _Shown[_Entry]
+    found: Sequence[tuple[_Entry, Command | _Wrong | dict[str, Any]]],
+    answers: Sequence[Answer],
+    shown: _Shown[_Entry],
 ) -> list[dict[str, Any]]:
     remaining = iter(answers)
     return [
-        command if isinstance(command, dict) else _entry(entry, next(remaining), shown) for entry, command in found
+        command if isinstance(command, dict) else _entry(entry, command, next(remaining), shown)
+        for entry, command in found
     ]
 
 
-def _entry(entry: _Entry, answer: Answer, shown: _Shown[_Entry]) -> dict[str, Any]:
+def _entry(entry: _Entry, command: Command | _Wrong, answer: Answer, shown: _Shown[_Entry]) -> dict[str, Any]:
     if isinstance(answer, Refused):
         return _failed(entry, answer.reason, answer.sentence)
-    return shown(entry, answer)
+    return _fault(entry, command.error) if isinstance(command, _Wrong) else shown(entry, answer)
+
+
+def _fault(entry: _Confirmation | _Extension, error: ProtocolError) -> dict[str, Any]:
+    return _failed(entry, error.fault, str(error))
 
 
 def _failed(entry: _Confirmation | _Extension, error: ErrorCode, sentence: str) -> dict[str, Any]:

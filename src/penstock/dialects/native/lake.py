@@ -10,7 +10,6 @@ from penstock.dialects.native.parameters import moment, parameters
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.limits import SECOND_NS
-from penstock.model.access import EVERY_NAME, Verb
 
 _ROWS_MAX = 1000
 _MINUTE = 60
@@ -43,7 +42,6 @@ class Lake:
         if len(given.get("queue", ())) > 1:
             raise ProtocolError("queue is given more than once")
         queue = http.checked_name(given["queue"][0].encode()) if "queue" in given else None
-        http.require(request.access, ((Verb.READ,), EVERY_NAME if queue is None else queue))
         if "since" not in given or "until" not in given:
             raise ProtocolError("since and until are needed: RFC 3339 with a zone, or seconds since the epoch")
         since, until = (moment(given, name, 0) / SECOND_NS for name in ("since", "until"))

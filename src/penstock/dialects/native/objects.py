@@ -23,8 +23,11 @@ class Objects:
         self.routes: http.Routes = {(b"v1/objects", 4): {b"GET": self._get, b"HEAD": self._get}}
 
     def _get(self, request: http.Request, segment: bytes) -> http.Call:
-        given = parameters(request, "limit")
-        limit = number(given, "limit", 1, VERSIONS_SHOWN_MAX, VERSIONS_SHOWN_DEFAULT)
+        limit, problem = VERSIONS_SHOWN_DEFAULT, None
+        try:
+            limit = number(parameters(request, "limit"), "limit", 1, VERSIONS_SHOWN_MAX, limit)
+        except ProtocolError as error:
+            problem = error  # Said when it is certain that the client sees the object.
         about, key = (
             http.checked_name(unquote_to_bytes(http.segments_of(request.target)[2]), "an object"),
             _key(segment),
@@ -40,6 +43,8 @@ class Objects:
             ]
             if not seen:
                 return http.error_response(Reason.NO_OBJECT)
+            if problem:
+                return http.bad_request(problem)
             shown = [self._shown(version, queues) for version in answer.versions if version in seen]
             newest = self._shown(seen[0], queues)
             newest["versions"] = newest.pop("version")

@@ -35,6 +35,12 @@ def parameters(request: Request, *known: str) -> Given:
     return given
 
 
+def values_of(request: Request, name: str) -> list[str]:
+    """What is given for a parameter in a query that may be wrong in something else."""
+    pairs = parse_qsl(request.query.decode("latin-1"), keep_blank_values=True)
+    return [value for each, value in pairs if each == name]
+
+
 def once(given: Given, name: str, bytes_max: int) -> str:
     """A text that may be given once; empty if it is not given."""
     values = given.get(name, [""])

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from penstock.dialects.native.parameters import Given, number, parameters, seconds
+from penstock.dialects.native.parameters import Given, number, parameters, seconds, values_of
 from penstock.dialects.native.queue_document import checked_topic
 from penstock.dialects.wire.header_values import OCTETS, checked_media_type, content_type_of
 from penstock.dialects.wire.http import (
@@ -32,6 +32,7 @@ from penstock.dialects.wire.http import (
 from penstock.dialects.wire.json_bodies import given_bytes
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.kept_headers import TIMESTAMP, checked_headers, encode_headers
+from penstock.dialects.wire.subjects import Subject
 from penstock.dialects.wire.times import nanos_of, producer_time
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -47,6 +48,7 @@ from penstock.limits import (
 from penstock.model.access import Access
 from penstock.model.answers import Answer, Published, Refused, Repeated
 from penstock.model.commands import NewMessage, PublishOnce, PublishTopics
+from penstock.model.permissions import needs_of
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
@@ -144,9 +146,8 @@ class Publishing:
 
     def _publish(self, request: Request, _: bytes, queue: str = "") -> Response | Call:
         """Publish to the queues that the topics name, or only to `queue`."""
-        content_type = request.headers.get(b"content-type", b"")
-        if request.query or content_type.partition(b";")[0].strip().lower() not in _DOCUMENTS:
-            message = _without_topics(_from_parameters(request, content_type), queue)
+        if not _is_document(request):
+            message = _without_topics(_from_parameters(request), queue)
             return self._call(request, PublishTopics((message,), self._settings, queue), alone=True)
         alone = not request.body.lstrip().startswith(b"[")
         if not alone and _are_too_many(request.body):
@@ -172,6 +173,42 @@ class Publishing:
 
     def _render(self, access: Access, *, alone: bool) -> Callable[[Answer], Response]:
         return lambda answer: rendered(self._ids, access, answer, alone=alone)
+
+
+class _Named(Struct):
+    """The names in a message that may be wrong in something else."""
+
+    topics: list[str] = []
+    object: str = ""
+    key: str = ""
+
+
+_decode_named = msgspec.json.Decoder(_Named | list[_Named]).decode
+
+
+def published_to(request: Request) -> Subject:
+    """What a publish to topics is about that is wrong in something else. It makes the queues that it names."""
+    if not _is_document(request):
+        about, key = (next(iter(values_of(request, name)), "") for name in ("object", "key"))
+        named = [_Named(values_of(request, "topic"), about, key)]
+    elif _are_too_many(request.body):
+        return None
+    else:
+        try:
+            found = decoded(_decode_named, request.body)
+        except ProtocolError:
+            return None
+        named = found if isinstance(found, list) else [found]
+    messages = [
+        NewMessage(b"", topics=tuple(each.topics), object=each.object, key=each.key.encode()) for each in named
+    ]
+    return needs_of(PublishTopics(messages, QueueSettings()))
+
+
+def _is_document(request: Request) -> bool:
+    """Whether the body is a document, or several, and not the body of a message."""
+    content_type = request.headers.get(b"content-type", b"")
+    return not request.query and content_type.partition(b";")[0].strip().lower() in _DOCUMENTS
 
 
 def _checked_key(key: bytes) -> bytes:
@@ -230,13 +267,13 @@ def _body_of(document: MessageDocument) -> tuple[bytes, str]:
     return given[0], _TYPES[given[1]]
 
 
-def _from_parameters(request: Request, content_type: bytes) -> NewMessage:
+def _from_parameters(request: Request) -> NewMessage:
     given = parameters(
         *(request, "topic", "object", "key", "timestamp", "sender", "priority", "delay", "expires"),
     )
     return _new_message(
         request.body,
-        content_type_of(content_type),
+        content_type_of(request.headers.get(b"content-type", b"")),
         given.get("topic", []),
         _one(given, "object"),
         _one(given, "key"),

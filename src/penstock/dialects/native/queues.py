@@ -13,6 +13,7 @@ from penstock.errors import ProtocolError, Reason
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
+from penstock.model.permissions import needs_of
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
 
@@ -57,6 +58,7 @@ class Queues:
         """Create a queue. One that exists with exactly these settings counts as created."""
         name, submit = http.queue_name(segment), partial(self._submit, request)
         wanted = changed(QueueSettings(), request.body or b"{}")
+        http.require(request.access, *needs_of(CreateQueue(name, wanted)))
 
         def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:
@@ -77,7 +79,7 @@ class Queues:
         """Change settings that all queues have. The queue is read and changed in one turn, so that no other change is
         undone; a channel keeps the bounds of channels."""
         name, submit = http.queue_name(segment), partial(self._submit, request)
-        changed(QueueSettings(), request.body)
+        http.require(request.access, *needs_of(UpdateQueue(name, changed(QueueSettings(), request.body))))
 
         def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:

@@ -20,6 +20,7 @@ from penstock.dialects.native.parameters import Given, flag, moment, number, onc
 from penstock.dialects.native.wait import Waiting
 from penstock.dialects.wire import http
 from penstock.dialects.wire.pages import Soon, page
+from penstock.dialects.wire.subjects import Subject, names_in
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -280,6 +281,17 @@ class _Redrive(Struct, forbid_unknown_fields=True):
 
 _decode_move = msgspec.json.Decoder(_Move).decode
 _decode_redrive = msgspec.json.Decoder(_Redrive).decode
+
+
+class _Moved(Struct):
+    source: str = field(name="from")
+    to: str = ""
+
+
+def redriven(request: http.Request) -> Subject:
+    """The queues of a redrive that is wrong in something else."""
+    named = names_in(request, _Moved)
+    return Redrive(named.source, (), named.to) if named else None
 
 
 def _time_text(value: str | float) -> str:

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from penstock.dialects.native.parameters import parameters
 from penstock.dialects.wire import http
+from penstock.dialects.wire.subjects import Subject, names_in
 from penstock.errors import Fault
 from penstock.limits import INT32_MAX
 from penstock.model.access import Access, Verb
@@ -36,6 +37,16 @@ class WorkersKeeper(Protocol):
 
     def list(self, access: Access) -> list[dict[str, Any]]:
         """Those that work for a queue that the client sees, the one that was heard longest ago first."""
+
+
+class _Working(Struct):
+    queues: list[str]
+
+
+def worked_for(request: http.Request) -> Subject:
+    """The queues of a report that is wrong in something else."""
+    named = names_in(request, _Working)
+    return tuple([((Verb.CONSUME,), queue) for queue in named.queues]) if named else None
 
 
 _decode = msgspec.json.Decoder(Report).decode

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from penstock.dialects.wire import http
-from penstock.errors import Fault, PenstockError, Reason, RequestError
+from penstock.errors import Fault, PenstockError, ProtocolError, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.model.access import Access
 from penstock.model.answers import Refused
@@ -43,11 +43,14 @@ class Asking:
         ports: Callable[[int], RequestPort],
         home: RequestPort,
         counted: Callable[[], Sequence[int]],
+        wrong: Callable[[ProtocolError], RequestPort],
         fellow: FellowOf = unknown,
     ) -> None:
         """`home`: for requests that make commands only, which go where they belong, or need no shard. `counted`: the
-        shards that health and metrics are about. `fellow`: who has a shard."""
+        shards that health and metrics are about. `wrong`: refuses the request for what is wrong with it. `fellow`:
+        who has a shard."""
         self.request = request
+        self._wrong = wrong
         self.shards = shards
         self.ids = ids
         self._ports = ports
@@ -75,6 +78,10 @@ class Asking:
     async def here(self) -> http.Response:
         """The whole answer of this worker. Raises `AnsweredError` if it is an error."""
         return await _accepted(self._asked(self._home, {}))
+
+    async def refused(self, problem: ProtocolError) -> Responded:
+        """The answer to a request that is wrong."""
+        return await self._asked(self._wrong(problem), {})
 
     async def all(self, **changes: Any) -> list[http.Response]:
         """The answers of all shards, in their order. Raises `AnsweredError` if one is an error."""
@@ -158,6 +165,8 @@ class Merging:
             response = await merge(self._asking)
         except AnsweredError as error:
             response = error.response
+        except ProtocolError as error:
+            response = await self._asking.refused(error)
         except PenstockError as error:
             response = http.failure(error)
         except Exception:

@@ -54,7 +54,8 @@ class Front:
         self.guest_refusal, self.failed = home.guest_refusal, home.failed
         self._fellow = fellow
         self.submit, self.decide_collected = router.submit_as, router.decide_collected
-        self._here = LocalRequests(_Home(home.route, router.submit_as), works or Works(Turns()))
+        self._works = works or Works(Turns())
+        self._here = LocalRequests(_Home(home.route, router.submit_as), self._works)
 
     def route(self, request: http.Request) -> Route:
         if refused := self._home.refused(request):
@@ -81,10 +82,21 @@ class Front:
     def _forward(self, shard: int, request: http.Request) -> http.Awaited:
         return http.Awaited(lambda respond: self._requests(shard).ask(request, settled(respond)))
 
-    def _merge(self, merge: Merge, request: http.Request) -> http.Awaited:
-        facts = (self._shards, self._ids, self._requests, self._here, self._counted, self._fellow)
+    def _merge(self, merge: Merge, request: http.Request) -> http.Response | http.Awaited:
+        if refused := self._home.not_allowed(request):
+            return refused
+        facts = (self._shards, self._ids, self._requests, self._here, self._counted, self._wrong, self._fellow)
         asking = Asking(request, *facts)
         return http.Awaited(partial(Merging, merge, asking))
+
+    def _wrong(self, problem: ProtocolError) -> RequestPort:
+        """Refuses a request for this."""
+        route = partial(_always, partial(self._home.wrong, problem=problem))
+        return LocalRequests(_Home(route, self.submit), self._works)
+
+
+def _always(route: Route, _: http.Request) -> Route:
+    return route
 
 
 class _Home(NamedTuple):

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.dialects.native.event_log import MERGED, Format, format_of
+from penstock.dialects.native.parameters import parameters
 from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError, RequestError
 from penstock.limits import SHARD_MAX
@@ -116,6 +117,7 @@ async def backup(asking: Asking) -> Responded:
     """The states of all shards at one moment: no shard commits anything while another one notes its end."""
     if (shard := _shard(asking)) is not None:
         return await _backup(asking)(shard)
+    parameters(asking.request, "shard")
     streams = await streams_of(asking, [b"/v1/backup/moment"] * asking.shards.shards)
     pieces = [Pieces(stream.source) for stream in streams]
     try:

@@ -377,8 +377,12 @@ def _planned(lists: list[ScheduleList | Refused], wanted: slice) -> Answer:
 
 
 def _probe(command: Probe, shards: ShardMap) -> Destination:
-    """Where the command would go first. One about a schedule goes everywhere: any shard may have it."""
-    found = destination(command.head, shards)
+    """Where the command would go first. One about a schedule goes everywhere: any shard may have it. A redrive has a
+    target, too."""
+    head, found = command.head, destination(command.head, shards)
+    if isinstance(head, commands.Redrive) and head.to and found != (there := shards.of_name(head.to)):
+        parts = [(shards.of_name(head.queue), command), (there, Probe(commands.DescribeQueue(head.to)))]
+        return Parts(parts, lambda answers: answers[-1], len(parts), _all_done)
     if isinstance(found, int):
         return found
     if found.in_turn:
