@@ -159,7 +159,7 @@ class Echo:
     def refusal(self, headers: Headers) -> None:
         pass
 
-    def guest_refusal(self, request: Request) -> None:
+    def head_refusal(self, request: Request) -> None:
         pass
 
     def failed(self, request: Request) -> Response:

@@ -360,6 +360,25 @@ ACROSS = [
 ]
 
 
+IN_PATH = [case for case in BY_NAME.values() if case.good.body and "{name}" in case.good.target]
+
+
+@pytest.mark.parametrize("case", IN_PATH, ids=lambda case: f"{case.good.method} {case.good.target}")
+def test_who_may_not_send_a_request_hears_that_before_its_body_is_read(houses: list[House], case: Named) -> None:
+    def heard(house: House, who: str, name: str) -> int:
+        sent = {"Authorization": f"Bearer {house.tokens[who]}", "Content-Length": "1000000000"}
+        with house.store.connect(0) as connection:
+            connection.send_request(case.good.method, case.good.about(name).target, sent | {"Expect": "100-continue"})
+            return connection.read_response().status
+
+    for house in houses:
+        for shard in SHARDS:
+            for who in case.strangers:
+                assert [heard(house, who, f"{name}-{shard}") for name in ("none", case.kind)] == [403, 403]
+    if not case.good.target.startswith("/messages/"):  # There, the rest of a long body is dropped.
+        assert heard(houses[0], "owner", "none-0") == 413
+
+
 @pytest.mark.parametrize(("request_", "needed"), ACROSS)
 def test_a_request_about_several_shards_is_refused_as_a_whole(
     houses: list[House], request_: Request, needed: str

@@ -76,7 +76,7 @@ class Witness:
     def refusal(self, headers: Headers) -> Response | None:
         return None
 
-    def guest_refusal(self, request: Request) -> None:
+    def head_refusal(self, request: Request) -> None:
         pass
 
     def failed(self, request: Request) -> Response:

@@ -37,7 +37,7 @@ from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
-from penstock.model.access import NOBODY, Access
+from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Refused
 from penstock.model.client import Client
 from penstock.model.permissions import denied
@@ -56,7 +56,7 @@ from penstock.server.shells.browsers import policy_of
 from penstock.server.shells.exchanges import Result, Route
 from penstock.server.shells.handshake import GLOVEBOX, Converse, WebSockets
 from penstock.server.shells.relay import Relay
-from penstock.server.subjects import Needs, form_of, row_of, subject_of
+from penstock.server.subjects import Needs, form_of, needs_in_head, row_of, subject_of
 from penstock.server.writer.port import ClientPort, ServicePort
 from penstock.storage.directory import Identity
 
@@ -153,9 +153,20 @@ class Application:
         door = self._console.door(headers) if self._console and refused[0] is Fault.FORBIDDEN_ORIGIN else None
         return door or http.error_response(*refused)
 
-    def guest_refusal(self, request: http.Request) -> http.Response | None:
+    def head_refusal(self, request: http.Request) -> http.Response | None:
         self._identify(request)
-        return self._refuse_login(request) if request.access is NOBODY and self._is_guest(request) else None
+        if request.access is NOBODY and self._is_guest(request):
+            return self._refuse_login(request)
+        path = route_of(http.segments_of(request.target))
+        if request.access is EVERYTHING or request.method not in self.routes.get(path, ()):
+            return None
+        try:
+            http.require(request.access, *needs_in_head(path, request, self._ids))
+        except ProtocolError:
+            return None  # Said in its turn.
+        except RequestError as error:
+            return self._failed(request, error)
+        return None
 
     def _identify(self, request: http.Request) -> None:
         request.access = self._identities.anonymous  # Until it is known: finding out may fail.

@@ -23,6 +23,7 @@ from penstock.dialects.nq import FORM as NQ_FORM
 from penstock.dialects.nq import posted_to, pulled_from
 from penstock.dialects.wire.http import Request, queue_name, segments_of
 from penstock.dialects.wire.subjects import FORM, Form, Subject, message_named
+from penstock.errors import RequestError
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import SEQUENCE_MAX
 from penstock.model.access import EVERY_NAME, SOME_NAME, Need, Verb
@@ -43,7 +44,7 @@ from penstock.model.commands import (
     Reschedule,
     UpdateQueue,
 )
-from penstock.model.permissions import ADMINISTER, AWAIT, READ_THE_LOG
+from penstock.model.permissions import ADMINISTER, AWAIT, BY_NUMBER, READ_THE_LOG, needs_of
 from penstock.model.probe import Head
 from penstock.model.schedule_commands import DescribeSchedule, RunSchedule
 from penstock.model.settings import QueueSettings
@@ -242,6 +243,20 @@ def subject_of(path: tuple[bytes, int], request: Request, ids: MessageIds) -> Su
 def row_of(path: tuple[bytes, int], method: bytes) -> Row:
     row = SUBJECTS[path]
     return row[method] if isinstance(row, Mapping) else row
+
+
+def needs_in_head(path: tuple[bytes, int], request: Request, ids: MessageIds) -> tuple[Need, ...]:
+    """What the client needs, as far as that is known without the body. Raises `ProtocolError`."""
+    row = row_of(path, request.method)
+    if row.needs:
+        return row.needs(request)
+    try:
+        subject = row.subject(request, ids) if row.subject else None
+    except RequestError:
+        return ()  # There is no such message.
+    if subject is None or isinstance(subject, tuple):
+        return subject or ()
+    return () if type(subject) in BY_NUMBER else needs_of(subject)
 
 
 def form_of(path: tuple[bytes, int]) -> Form:

@@ -34,7 +34,7 @@ class Witness:
     def refusal(self, headers: Headers) -> Response | None:
         return Response(403) if headers.get(b"host") == b"evil" else None
 
-    def guest_refusal(self, request: Request) -> None:
+    def head_refusal(self, request: Request) -> None:
         pass
 
     def failed(self, request: Request) -> Response:

@@ -74,7 +74,7 @@ class Streams:
     def refusal(self, headers: Headers) -> None:
         pass
 
-    def guest_refusal(self, request: Request) -> None:
+    def head_refusal(self, request: Request) -> None:
         pass
 
     def failed(self, request: Request) -> Response:

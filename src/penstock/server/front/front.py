@@ -51,7 +51,7 @@ class Front:
         self._home = home = home or own[min(own)]
         self._counted = counted or (lambda: range(shards.shards))
         self.body_rule, self.refusal = home.body_rule, home.refusal
-        self.guest_refusal, self.failed = home.guest_refusal, home.failed
+        self.head_refusal, self.failed = home.head_refusal, home.failed
         self._fellow = fellow
         self.submit, self.decide_collected = router.submit_as, router.decide_collected
         self._works = works or Works(Turns())

@@ -22,8 +22,8 @@ class Handler(Protocol):
     def refusal(self, headers: Headers) -> Response | None:
         """Why a request with these header fields is refused, or None: a function of the fields alone."""
 
-    def guest_refusal(self, request: Request) -> Response | None:
-        """Why the body of this request is not read: its head shows no valid token."""
+    def head_refusal(self, request: Request) -> Response | None:
+        """Why the body of this request is not read: its head shows no valid token, or one that does not allow it."""
 
     def failed(self, request: Request) -> Response:
         """What answers a request that has led to an error which no code expects."""

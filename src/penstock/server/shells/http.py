@@ -211,8 +211,8 @@ class HttpConnection(Connection):
         else:
             self._handle(exchange)
 
-    def guest_refusal(self, head: tuple[bytes, bytes, Headers]) -> Response | None:
-        return self._server.handler.guest_refusal(Exchange(*head, connection=self, certificate=self._certificate))
+    def head_refusal(self, head: tuple[bytes, bytes, Headers]) -> Response | None:
+        return self._server.handler.head_refusal(Exchange(*head, connection=self, certificate=self._certificate))
 
     def send_continue(self) -> None:
         if not self._exchanges and self.transport:  # Else it would be taken for the answer to an earlier request.

@@ -42,7 +42,7 @@ class Accepter(Drain, Protocol):
     def accept(self, exchange: Exchange) -> None: ...
     def keep(self, size: int) -> bool: ...
     def send_continue(self) -> None: ...
-    def guest_refusal(self, head: tuple[bytes, bytes, Headers]) -> Response | None: ...
+    def head_refusal(self, head: tuple[bytes, bytes, Headers]) -> Response | None: ...
 
 
 class RequestReader:
@@ -202,7 +202,7 @@ class RequestReader:
             return
         if not same_head:
             head = (self._parser.get_method(), self._target, self._headers)
-            if refused := self._connection.guest_refusal(head):
+            if refused := self._connection.head_refusal(head):
                 raise RequestRefusedError(refused)
         if self._rule is None and self._headers.get(b"expect", b"").lower() == b"100-continue":
             self._ask_for_rule()
