@@ -7,13 +7,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from penstock.dialects.etzel.codec import FIELDS
 from penstock.dialects.glovebox import codec
-from penstock.server.config import AuthConfig
+from penstock.server.config import AuditConfig, AuthConfig
 from penstock.server.subjects import SUBJECTS
 from tests.support.http_client import Response
 from tests.support.sharded import Store, a_store
@@ -329,6 +330,21 @@ def test_an_id_of_others_is_an_id_that_was_never_given_out(houses: list[House], 
                 heard = {the_same(houses, who, shard, request, kind) for shard in SHARDS}
                 assert heard == {unknown}, (who, request)
                 assert unknown.status == 404 or b'"code":"no_message"' in unknown.body, unknown
+
+
+def test_a_message_of_others_that_was_asked_for_is_in_the_audit_and_an_unknown_one_is_not(
+    tmp_path: Path,
+) -> None:
+    for folder, shards, elsewhere in (("one", 1, {}), ("two", 2, ELSEWHERE)):
+        kept: dict[str, Any] = {"auth": AuthConfig(tokens=(ADMIN,)), "audit": AuditConfig()}
+        with a_store(tmp_path / folder, shards, shards, elsewhere, **kept) as store:
+            house = House(store)
+            for each in (house.theirs[1]["message"], UNKNOWN):
+                assert house.ask("guest", Request("GET", f"/v1/messages/{each}")).status == 404
+            records = house.done(Request("GET", "/v1/search?queue=_audit&limit=1000")).json()["messages"]
+            refused = [each["message"] for each in records if each["message"]["who"] == "guest"]
+            told = [(each["act"], each["target"], each["code"]) for each in refused]
+            assert told == [("read", "mine-1", "forbidden")], folder
 
 
 @pytest.mark.parametrize("cases", BY_ID.values(), ids=ids(BY_ID))

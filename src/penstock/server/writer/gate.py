@@ -18,7 +18,7 @@ from penstock.model.answers import Answer, Refused
 from penstock.model.audit import ACTS
 from penstock.model.client import Client
 from penstock.model.commands import Command, FinishMany, ListQueues, SettleMany
-from penstock.model.permissions import NameOf, forbidden, only_seen, told
+from penstock.model.permissions import BY_NUMBER, NameOf, forbidden, only_seen, told
 from penstock.model.probe import Probe
 from penstock.model.schedule_commands import ListSchedules
 from penstock.model.values import Stage
@@ -82,8 +82,10 @@ class Gate:
         return told(client.access, command, refused, self._name_of)
 
     def _record(self, client: Client, command: Command, refused: Refused) -> None:
-        if self.auditor:
-            self.auditor.forbid(client, command.head if isinstance(command, Probe) else command, refused)
+        about: Any = command.head if isinstance(command, Probe) else command
+        is_unknown = type(about) in BY_NUMBER and self._name_of(about.queue) is None
+        if self.auditor and not is_unknown:  # Nobody knows what an unknown id is about.
+            self.auditor.forbid(client, about, refused)
 
     def _refuse(self, client: Client, command: Command, reply: Reply, stage: Stage, refused: Refused) -> None:
         """Commands of one conversation that came together stand for themselves: each is refused, or carried out."""
