@@ -235,14 +235,16 @@ class Model:
                 targets = [
                     queue for queue in targets if not (queue.settings.deduplication and self._twin(queue, new.body))
                 ]
-                targets.sort(key=lambda queue: not queue.settings.deduplication)
+            named = targets  # In this order, whichever logs it.
+            if twins:
+                targets = sorted(targets, key=lambda queue: not queue.settings.deduplication)
             for queue in targets:
                 self._add(queue, new, now, hashed=queue.settings.deduplication)
                 places.append((queue.number, queue.last_sequence))
             first = targets[0]
             self._note(new, (first.number, first.last_sequence))
-            queues = tuple(queue.name for queue in targets if not queue.settings.topics)
-            channels = tuple(queue.name for queue in targets if queue.settings.topics)
+            queues = tuple(queue.name for queue in named if not queue.settings.topics)
+            channels = tuple(queue.name for queue in named if queue.settings.topics)
             answers.append(Published(first.number, first.last_sequence, "Q", queues, channels))
         number_unchanged()
         return answers, places
