@@ -1,13 +1,14 @@
 /** The body of a message: as a tree, as text, as a picture, or byte by byte. It is never read as markup. */
 
+import { dictionary } from "./dictionary.js";
 import { h, show } from "./dom.js";
 import { count, bytes as sizeOf } from "./format.js";
 
-const PICTURES = {
+const PICTURES = dictionary({
   "image/png": [0x89, 0x50, 0x4e, 0x47],
   "image/jpeg": [0xff, 0xd8, 0xff],
   "image/gif": [0x47, 0x49, 0x46, 0x38],
-};
+});
 const HEX_BYTES_MAX = 4096;
 const PREVIEW_LETTERS = 400;
 
@@ -58,7 +59,7 @@ export function bodyView(body) {
 /** The type of a picture whose first bytes agree with it. @param {Body} body @param {Uint8Array} data */
 function pictureType(body, data) {
   const type = (body.mimeType || "").split(";")[0].trim();
-  const magic = /** @type {Record<string, number[]>} */ (PICTURES)[type];
+  const magic = PICTURES[type];
   return magic?.every((byte, at) => data[at] === byte) ? type : null;
 }
 

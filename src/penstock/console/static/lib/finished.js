@@ -2,6 +2,7 @@
 
 import { api, follow, url } from "./api.js";
 import { preview } from "./body.js";
+import { dictionary } from "./dictionary.js";
 import { h, show } from "./dom.js";
 import { plural, seconds, time } from "./format.js";
 import { badge, button, messageLink, queueLink, table } from "./parts.js";
@@ -10,8 +11,8 @@ const PAGE = 50;
 const FIRST_SECONDS = 60; // The part of the log that is looked at first, before its end.
 const PART_MS = 2000; // A part of the log takes about so long.
 const SHORTEST_SECONDS = 0.001;
-const ENDS = { X: "completed", K: "handed over", E: "failed", I: "invalid", N: "not interested", Z: "expired", D: "deleted", U: "unchanged" };
-const TONES = { E: "bad", I: "bad", D: "bad", Z: "soon", N: "soon" };
+const ENDS = dictionary({ X: "completed", K: "handed over", E: "failed", I: "invalid", N: "not interested", Z: "expired", D: "deleted", U: "unchanged" });
+const TONES = dictionary({ E: "bad", I: "bad", D: "bad", Z: "soon", N: "soon" });
 
 /** @typedef {{since: string, until: string, signal: AbortSignal}} Part */
 
@@ -119,7 +120,7 @@ async function endOf({ id }) {
   const isQueued = found.places.some((/** @type {any} */ place) => place.queued && place.id === ids.at(-1));
   if (isQueued && end?.to_id !== ids.at(-1)) return null;
   if (!end) return { state: "", words: "gone" };
-  const words = end.to_queue ? "dead-lettered" : /** @type {Record<string, string>} */ (ENDS)[end.state];
+  const words = end.to_queue ? "dead-lettered" : ENDS[end.state];
   return { state: end.state, words, by: end.consumer, time: end.time, to: end.to_queue, reason: end.reason || reasonOf(found.consumed) };
 }
 
@@ -142,7 +143,7 @@ const COLUMNS = [
   { label: "Queue", minor: true, cell: (row) => (row.queue ? queueLink(row.queue) : "–") },
   { label: "Body", grow: true, cell: (row) => h("span", { class: "preview mono", title: preview(row) }, preview(row)) },
   { label: "Published", minor: true, cell: (row) => time(row.time) },
-  { label: "Became", cell: ({ end }) => [badge(end.words, /** @type {Record<string, string>} */ (TONES)[end.state] || ""), end.to && [" → ", queueLink(end.to)], end.reason && h("div", { class: "wrap quiet" }, end.reason)] },
+  { label: "Became", cell: ({ end }) => [badge(end.words, TONES[end.state] || ""), end.to && [" → ", queueLink(end.to)], end.reason && h("div", { class: "wrap quiet" }, end.reason)] },
   { label: "By", cell: ({ end }) => end.by || "–" },
   { label: "When", cell: ({ end }) => time(end.time) },
 ];

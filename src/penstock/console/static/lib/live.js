@@ -110,7 +110,8 @@ function pathOf(names, consumers) {
  * @returns {Series}
  */
 export function seriesOf(document, queue) {
-  const found = queue === undefined ? document.history.totals : document.history.queues[queue];
+  const { totals, queues } = document.history;
+  const found = queue === undefined ? totals : Object.hasOwn(queues, queue) && queues[queue];
   return { times: [...document.history.times], values: structuredClone(found || {}) };
 }
 

@@ -2,15 +2,16 @@
 
 import { api, facts, url } from "./api.js";
 import { preview } from "./body.js";
+import { dictionary } from "./dictionary.js";
 import { h, show } from "./dom.js";
 import { count, plural } from "./format.js";
 import { action, ask, attempt, badge, button, messageLink, moment, note, queueLink, table } from "./parts.js";
 
 const PAGE = 50;
-const TONES = { leased: "accent", delayed: "soon", damaged: "bad" };
+const TONES = dictionary({ leased: "accent", delayed: "soon", damaged: "bad" });
 
 /** @param {string} status */
-export const statusBadge = (status) => badge(status, /** @type {Record<string, string>} */ (TONES)[status] || "");
+export const statusBadge = (status) => badge(status, TONES[status] || "");
 
 /** @type {import("./parts.js").Column[]} */
 const DELIVERY = [

@@ -7,9 +7,18 @@
 export function route() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   return {
-    path: path.split("/").filter(Boolean).map(decodeURIComponent),
+    path: path.split("/").filter(Boolean).map(decoded),
     query: Object.fromEntries(new URLSearchParams(query)),
   };
+}
+
+/** A part of an address that somebody has written by hand may not be encoded: then it is what it says. @param {string} part */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /**

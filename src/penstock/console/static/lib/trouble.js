@@ -1,9 +1,10 @@
 /** Queues that need a person: their trouble in one word, why, and the way there. */
 
+import { dictionary } from "./dictionary.js";
 import { h } from "./dom.js";
 import { badge } from "./parts.js";
 
-const WORDS = {
+const WORDS = dictionary({
   damaged: "Damaged",
   push: "Push fails",
   dead_letters: "Dead letters",
@@ -12,10 +13,10 @@ const WORDS = {
   growing: "Growing",
   retries: "Retries pile up",
   old: "Old",
-};
+});
 
 /** @param {any} row */
-export const troubleBadge = ({ reason }) => badge(/** @type {any} */ (WORDS)[reason], ["growing", "old", "unconsumed", "retries"].includes(reason) ? "soon" : "bad");
+export const troubleBadge = ({ reason }) => badge(WORDS[reason], ["growing", "old", "unconsumed", "retries"].includes(reason) ? "soon" : "bad");
 
 /** In which order they come. */
 export const ORDER = "What cannot be delivered comes first, then what gets worse (growing, no consumer, failing, retries that pile up), then what only waits (old messages, dead letters).";

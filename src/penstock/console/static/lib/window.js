@@ -27,13 +27,18 @@ export function windowed({ caption, columns, sort, onsort, load, onshown, empty 
   let endRows = () => {};
 
   const fetchPage = async (/** @type {number} */ page) => {
-    if (pages.has(page)) return;
+    if (pages.has(page)) return undefined;
     pages.set(page, []);
-    const found = await load(page * PAGE, PAGE);
+    let found;
+    try {
+      found = await load(page * PAGE, PAGE);
+    } catch (error) {
+      return show(place, h("p", { class: "problem", role: "alert" }, /** @type {Error} */ (error).message));
+    }
     pages.set(page, found.rows);
     total = found.total;
     shownRange = "";
-    draw();
+    return draw();
   };
 
   const draw = () => {

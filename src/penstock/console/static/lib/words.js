@@ -1,7 +1,8 @@
 /** What the words over columns and figures mean. */
 
-/** @type {Record<string, string>} */
-const MEANINGS = {
+import { dictionary } from "./dictionary.js";
+
+const MEANINGS = dictionary({
   Ready: "Messages that a consumer can take now",
   Leased: "Messages that a consumer holds, and has not settled yet",
   Delayed: "Messages that become ready later",
@@ -20,7 +21,7 @@ const MEANINGS = {
   Lake: "Hours to 30 days of a queue, from the tables that the pipeline fills",
   Objects: "The versions of an object, by its key",
   Topics: "Which topics lead to which channels and push endpoints",
-};
+});
 
 /** @param {string} word @returns {string|undefined} */
 export const meaningOf = (word) => MEANINGS[word];

@@ -2,6 +2,7 @@
 
 import { api, url } from "../lib/api.js";
 import { curl, literal, python } from "../lib/code.js";
+import { dictionary } from "../lib/dictionary.js";
 import { h } from "../lib/dom.js";
 import { count, plural, time } from "../lib/format.js";
 import { asCode, badge, button, choice, field, heading, loaded, messageLink, moment, table, valuesOf } from "../lib/parts.js";
@@ -10,7 +11,7 @@ import { navigate } from "../lib/route.js";
 const QUEUE = "_audit";
 const SHOWN = 500;
 const READ = 10_000;
-const HOURS = { "the last hour": 1, "the last day": 24, "the last week": 168, "all that is kept": 0 };
+const HOURS = dictionary({ "the last hour": 1, "the last day": 24, "the last week": 168, "all that is kept": 0 });
 const OUTCOMES = ["", "done", "refused"];
 
 /** @param {any} route */
@@ -20,7 +21,7 @@ export function page({ query }) {
     navigate("/audit", valuesOf(event.target));
   };
   const within = query.within in HOURS ? query.within : "the last day";
-  const hours = /** @type {Record<string, number>} */ (HOURS)[within];
+  const hours = HOURS[within];
   const since = hours ? new Date(Date.now() - hours * 3_600_000).toISOString() : "";
   const form = h("form", { class: "form", role: "search", onsubmit: submit },
     field("Name, person, address or code", { name: "text", id: "filter", type: "search", value: query.text || "" }),
@@ -76,7 +77,8 @@ function list(rows) {
 /** What changed, and how often a refusal came again. @param {any} row */
 function details({ before = {}, after = {}, count: times, since }) {
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
-  const changes = names.map((name) => `${name} ${name in before ? text(before[name]) : ""}${name in before && name in after ? " → " : ""}${name in after ? text(after[name]) : ""}`);
+  const values = (/** @type {string} */ name) => [before, after].filter((each) => Object.hasOwn(each, name)).map((each) => text(each[name]));
+  const changes = names.map((name) => `${name} ${values(name).join(" → ")}`);
   return [...changes, ...(since ? [`${count(times || 1)} more since ${time(since)}`] : [])].join(", ") || "–";
 }
 

@@ -1,14 +1,15 @@
 /** Cluster: which processes there are, who has which shard, what cannot be reached, and what is between shards. */
 
 import { api } from "../lib/api.js";
+import { dictionary } from "../lib/dictionary.js";
 import { h, show } from "../lib/dom.js";
 import { count, duration, plural } from "../lib/format.js";
 import { badge, copyable, heading, table } from "../lib/parts.js";
 import { every } from "../lib/reactive.js";
 
 const LOOK_SECONDS = 2;
-const TONES = { drains: "soon", drained: "soon", silent: "bad", gone: "bad" };
-const STATES = { serves: "serves", waits: "waits", drains: "hands over", drained: "handed over", silent: "silent", gone: "gone" };
+const TONES = dictionary({ drains: "soon", drained: "soon", silent: "bad", gone: "bad" });
+const STATES = dictionary({ serves: "serves", waits: "waits", drains: "hands over", drained: "handed over", silent: "silent", gone: "gone" });
 
 /** Figures need all shards; who has them is known anyway. */
 const between = () => api("/v1/stats?limit=1").then((found) => ({ couriers: found.couriers || [] }), (error) => ({ missing: error.message }));
@@ -80,7 +81,7 @@ const members = (kind, member) => [
 ];
 
 /** One that left, and has nothing, needs nobody. @param {any} row */
-const stateBadge = (row) => badge(/** @type {any} */ (STATES)[row.state], row.state === "gone" && !row.shards ? "" : /** @type {any} */ (TONES)[row.state]);
+const stateBadge = (row) => badge(STATES[row.state], row.state === "gone" && !row.shards ? "" : TONES[row.state]);
 
 /** @param {any} row */
 const linkWord = (row) => (row.linked === null ? h("span", { class: "zero" }, "–") : row.linked ? "linked" : h("span", { class: row.state === "gone" ? "zero" : "bad" }, "no link"));

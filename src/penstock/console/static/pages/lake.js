@@ -3,13 +3,13 @@
 import { ApiError, api, url } from "../lib/api.js";
 import { chart } from "../lib/chart.js";
 import { curl } from "../lib/code.js";
+import { dictionary } from "../lib/dictionary.js";
 import { h } from "../lib/dom.js";
 import { count, duration } from "../lib/format.js";
 import { choice, copyable, field, heading, loaded } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
 
-/** @type {Record<string, number>} */
-const SPANS = { "6 hours": 6 * 3600, day: 86400, week: 7 * 86400, "30 days": 30 * 86400 };
+const SPANS = dictionary({ "6 hours": 6 * 3600, day: 86400, week: 7 * 86400, "30 days": 30 * 86400 });
 const COUNTS = ["messages_in", "messages_out", "deliveries", "retries", "dead"];
 
 /** @param {any} route */

@@ -3,6 +3,7 @@
 import { api, follow, url } from "../lib/api.js";
 import { bodyView } from "../lib/body.js";
 import { curl, literal, python } from "../lib/code.js";
+import { dictionary } from "../lib/dictionary.js";
 import { h } from "../lib/dom.js";
 import { count, duration, seconds, time } from "../lib/format.js";
 import { EVENTS, endOf, letterOf } from "../lib/letters.js";
@@ -12,7 +13,7 @@ import { action, asCode, ask, attempt, badge, field, heading, loaded, messageLin
 const CAUSE = "caused-by"; // The header with the id of the message because of which one was published.
 const AFTER_SECONDS = 1;
 
-const OUTCOMES = { F: "not settled yet", S: "confirmed", I: "invalid", N: "not interested", K: "handed over", R: "to be repeated", E: "dead letter or dropped" };
+const OUTCOMES = dictionary({ F: "not settled yet", S: "confirmed", I: "invalid", N: "not interested", K: "handed over", R: "to be repeated", E: "dead letter or dropped" });
 
 /** @param {any} route */
 export const load = ({ path: [id] }) => api(`/v1/messages/${encodeURIComponent(id || "")}`);
@@ -80,8 +81,7 @@ function strip(events) {
   return h("div", { class: "strip panel", tabindex: 0, role: "img", "aria-label": `Its life: ${events.map(inWords).join(", ")}` }, parts);
 }
 
-/** @type {Record<string, string>} */
-const MORE = { L: " and stored", E: ": its deliveries are used up" };
+const MORE = dictionary({ L: " and stored", E: ": its deliveries are used up" });
 
 /** @param {any} event */
 const inWords = ({ state, event }) => (state in EVENTS ? EVENTS[state] + (MORE[state] || "") : event);
@@ -122,7 +122,7 @@ const deliveries = (consumed) => table("Deliveries", [
   { label: "Delivered", cell: (row) => moment(row.fetchedTS) },
   { label: "Settled", minor: true, cell: (row) => moment(row.confirmedTS) },
   { label: "Took", number: true, cell: (row) => (row.durationMS === null ? "–" : duration(row.durationMS / 1000)) },
-  { label: "Outcome", cell: (row) => [letterOf(row.state), " ", /** @type {Record<string, string>} */ (OUTCOMES)[row.state]] },
+  { label: "Outcome", cell: (row) => [letterOf(row.state), " ", OUTCOMES[row.state]] },
   { label: "Reason", cell: (row) => (row.reason ? h("span", { class: "wrap" }, row.reason) : "–") },
 ], consumed, { empty: "It was not delivered yet." });
 

@@ -1,14 +1,14 @@
 /** The way back for dead letters: count first, say where they go, ask, move, and say where they went. */
 
 import { ApiError, api, url } from "../lib/api.js";
+import { dictionary } from "../lib/dictionary.js";
 import { h, show } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
 import { ask, attempt, button, field, note, queueLink } from "../lib/parts.js";
 
 const SAMPLE = 1000;
 const LOOK_MS = 500;
-/** @type {Record<string, string>} */
-const WORDS = { reason: "because of", origin: "from", ready_since: "failed since", ready_until: "failed before" };
+const WORDS = dictionary({ reason: "because of", origin: "from", ready_since: "failed since", ready_until: "failed before" });
 
 /** @typedef {{from: string, filter: Record<string, string>}} Order */
 

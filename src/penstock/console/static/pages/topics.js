@@ -2,11 +2,12 @@
 
 import { api } from "../lib/api.js";
 import { curl } from "../lib/code.js";
+import { dictionary } from "../lib/dictionary.js";
 import { h } from "../lib/dom.js";
 import { age, count, seconds, time } from "../lib/format.js";
 import { badge, copyable, heading, queueLink } from "../lib/parts.js";
 
-const TONES = { closed: "good", "half-open": "soon", open: "bad" };
+const TONES = dictionary({ closed: "good", "half-open": "soon", open: "bad" });
 
 export const load = () => api("/v1/channels?limit=1000");
 
@@ -29,6 +30,6 @@ export function page(_, { channels, total }) {
 /** @param {any} push */
 function endpoint(push) {
   const circuit = push.circuit || "closed";
-  const words = { closed: "works", "half-open": "is tried", open: "fails" };
-  return h("span", { class: "target" }, h("span", { class: "mono" }, push.url), " ", badge(/** @type {any} */ (words)[circuit], /** @type {any} */ (TONES)[circuit]), h("small", {}, ` ${push.in_flight ?? 0} of ${push.max_in_flight} in flight`), push.last_error && (push.failing_since || circuit !== "closed") ? h("div", { class: "bad" }, push.last_error, push.failing_since ? `, since ${time(push.failing_since)} (${age(seconds(push.failing_since))})` : "") : null);
+  const words = dictionary({ closed: "works", "half-open": "is tried", open: "fails" });
+  return h("span", { class: "target" }, h("span", { class: "mono" }, push.url), " ", badge(words[circuit], TONES[circuit]), h("small", {}, ` ${push.in_flight ?? 0} of ${push.max_in_flight} in flight`), push.last_error && (push.failing_since || circuit !== "closed") ? h("div", { class: "bad" }, push.last_error, push.failing_since ? `, since ${time(push.failing_since)} (${age(seconds(push.failing_since))})` : "") : null);
 }
