@@ -68,7 +68,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each timed section")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds; the medians are shown")
     parser.add_argument("--messages", type=int, default=None, help="how many messages, connections or rounds")
-    parser.add_argument("--scratch", type=Path, default=Path("/var/tmp"), help="a directory on the disk to measure")
+    about = "a directory on the disk to measure"
+    parser.add_argument("--scratch", type=machine.scratch, default=Path("/var/tmp"), help=about)
     parser.add_argument(
         "--against", type=Path, default=None, metavar="DIR", help="the other checkout, for `checkout`"
     )

@@ -295,7 +295,7 @@ def parse() -> Asked:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--queues", type=int, default=QUEUES)
     parser.add_argument("--stock", type=int, default=STOCK)
-    parser.add_argument("--scratch", type=Path, default=Path(__file__).parent / "scratch")
+    parser.add_argument("--scratch", type=machine.scratch, default=Path(__file__).parent / "scratch")
     parser.add_argument("--attack", help=argparse.SUPPRESS)
     parser.add_argument("--with", dest="numbers", type=int, nargs=3, help=argparse.SUPPRESS)
     return parser.parse_args(namespace=Asked())

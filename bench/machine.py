@@ -5,6 +5,7 @@ import datetime
 import os
 import platform
 import time
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 from bench.cores import LOAD_CORE, SERVER_CORE
@@ -36,6 +37,17 @@ def processes(pid: int) -> list[int]:
             with contextlib.suppress(OSError):  # The thread has ended meanwhile.
                 found += map(int, path.read_text().split())
     return found
+
+
+def scratch(text: str) -> Path:
+    """A directory that was named, of the disk to measure. One that is missing is not made: it might be the name of a
+    disk with a mistake in it, and another disk would be measured."""
+    path = Path(text)
+    if not path.is_dir():
+        raise ArgumentTypeError(f"{text} is no directory. Name one on the disk to measure, or make it first")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ArgumentTypeError(f"{text} cannot be written to. Name a directory of your own on the disk to measure")
+    return path
 
 
 def filesystem(path: Path) -> str:

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=EVENTS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--only", choices=["throughput", "lag", "publishing"])
-    parser.add_argument("--scratch", type=Path, default=Path(__file__).parent / "scratch")
+    parser.add_argument("--scratch", type=machine.scratch, default=Path(__file__).parent / "scratch")
     asked = parser.parse_args()
     asked.scratch.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="pipeline-", dir=asked.scratch))

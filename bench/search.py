@@ -50,7 +50,7 @@ SEARCHES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--messages", type=int, default=MESSAGES)
-    parser.add_argument("--scratch", type=Path, default=Path(__file__).parent / "scratch")
+    parser.add_argument("--scratch", type=machine.scratch, default=Path(__file__).parent / "scratch")
     asked = parser.parse_args()
     asked.scratch.mkdir(parents=True, exist_ok=True)
     with scratch_directory(asked.scratch) as folder:

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--master", default="local[*]")
-    parser.add_argument("--scratch", type=Path, default=Path(__file__).parent / "scratch")
+    parser.add_argument("--scratch", type=machine.scratch, default=Path(__file__).parent / "scratch")
     asked = parser.parse_args()
     asked.scratch.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="sink-", dir=asked.scratch))
