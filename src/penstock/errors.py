@@ -233,6 +233,10 @@ class HistoryError(PenstockError):
     and says how to rebuild it."""
 
 
+class NotLentError(HistoryError):
+    """A key is compared that another shard answers for, and has not lent."""
+
+
 class BackupError(PenstockError):
     """A backup cannot be made, checked or restored. The command ends; an earlier backup stays as it was."""
 

@@ -33,6 +33,7 @@ from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.setting_types import FileName
+from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.lines import LineServer
@@ -325,7 +326,7 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         backups = partial(Backups, directory=log.directory, identity=identity, history=history)
         metrics.parts += [snapshots, history]
         services = assemble(loop, Config(), identity.message_ids, Turns(), backups, Identities(()))
-        services.departures.connect(0, 2, lambda _: 0)
+        services.departures.connect(0, ShardMap(2))
         services.courier.connect({1: loop})
         metrics.parts += services
         await ask(loop, CreateQueue("orders", QueueSettings()))

@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 from penstock.model.answers import Refused
 from penstock.model.courier_commands import CollectParcels, NoteTaken
 from penstock.model.values import Nanos, Stage
+from penstock.server.services.courier import Courier
 from penstock.server.services.departures import Departures
+from penstock.server.services.loans import borrower
+from penstock.server.services.loans.lender import Lender
 from penstock.server.shards import destinations
 from penstock.server.shards.codec import Answered, Ask, Frames, unpack
 from penstock.server.shards.link import Link
@@ -60,11 +63,11 @@ def _forget_beginning(self: Frames, data: bytes) -> list[Any]:
 
 
 async def _look_too_far(self: Departures, wanted: Any, offset: int) -> Any:
-    copies, reached = await _copies(self, wanted, offset)
-    return copies, reached + 3 if copies else reached
+    found = await _promised(self, wanted, offset)
+    return found._replace(to=found.to + 3) if found else found
 
 
-_copies = Departures._copies
+_promised = Departures._promised
 
 
 async def _take_for_granted(self: Departures, command: CollectParcels) -> Any:
@@ -125,7 +128,46 @@ def _answer_all(self: GroupCommit) -> None:
 _synced = GroupCommit._synced
 
 
+def _give_back_early(self: Any) -> None:
+    if self._left or not self._borrower.may_use(self._loans, self._engine):
+        _go_on(self)
+        return
+
+    def decided(answer: Any) -> None:
+        self._settled(answer)
+        reach = self._borrower.writer.reach
+        reach(Stage.SYNC, lambda reached: self._reply(reached if isinstance(reached, Refused) else answer))
+
+    self._submit(decided, Stage.READY)
+
+
+_go_on = borrower._Errand.go_on
+
+
+def _lend_to_all(self: Lender, _: Any) -> bool:
+    return len(self._opened) == len(self._ports)
+
+
+async def _learn_later(_: Courier, __: int) -> None:
+    """Nothing is waited for."""
+
+
 BUGS = {
+    "back-too-early": Bug(
+        "shards",
+        "a key is given back before the message with its new version is durable",
+        borrower._Errand,
+        "go_on",
+        _give_back_early,
+    ),
+    "lend-to-all": Bug("shards", "a key is lent to two shards at once", Lender, "_is_free", _lend_to_all),
+    "learn-later": Bug(
+        "shards",
+        "a shard that begins lends keys before it has learned what others had stored",
+        Courier,
+        "has_come",
+        _learn_later,
+    ),
     "answer-twice": Bug(
         "shards",
         "a command that was answered is answered again when the link is lost",
@@ -150,7 +192,7 @@ BUGS = {
         "shards", "a frame that arrives in pieces loses its beginning", Frames, "receive", _forget_beginning
     ),
     "skip-cursor": Bug(
-        "shards", "a cursor passes messages that were not taken", Departures, "_copies", _look_too_far
+        "shards", "a cursor passes messages that were not taken", Departures, "_promised", _look_too_far
     ),
     "taken-too-early": Bug(
         "shards", "a message that left is forgotten before it has come", Departures, "_owed", _take_for_granted

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.model.values import Nanos
 from tests.simulation.asked import Asked, Place
+from tests.simulation.versions import Versions
 
 LETTER = b"letter "  # So begins what is published to `letters`, and copied to `copies` and `echo`.
 COPIES = ("copies", "echo")
@@ -33,7 +34,11 @@ class Everywhere:
     sent: Counter[Place] = field(default_factory=Counter)  # How often a message has left a shard,
     came: Counter[Place] = field(default_factory=Counter)  # and has come to another.
     letters: dict[str, set[bytes]] = field(default_factory=dict)  # By the name of the queue that has them.
+    versions: Versions = field(init=False)
     _early: set[Place] = field(default_factory=set)  # Came, and has not left as far as the disks were read.
+
+    def __post_init__(self) -> None:
+        self.versions = Versions(self.bodies)
 
     def leave(self, place: Place) -> None:
         self.sent[place] += 1
@@ -62,6 +67,8 @@ class Everywhere:
         """When nothing is under way, everything that left has come, and each copy is there."""
         lost = {place: count for place, count in self.sent.items() if count != self.came[place]}
         promise(not lost, f"left, and came nowhere: {lost}")
+        wrongs = self.versions.wrongs()
+        promise(not wrongs, "; ".join(wrongs))
         for queue in COPIES:
             missing = self.letters.get("letters", set()) - self.letters.get(queue, set())
             promise(not missing, f"not in {queue}: {sorted(missing)[:5]}")

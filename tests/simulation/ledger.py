@@ -6,6 +6,7 @@ engine. The promises are the answers that clients got.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.engine.engine import Engine
@@ -46,6 +47,7 @@ from penstock.model.events import (
     Unchanged,
 )
 from penstock.model.settings import QueueSettings
+from penstock.model.shard_events import Learned
 from penstock.model.values import Nanos
 from penstock.storage.log.batch import HEADER_BYTES, read_header
 from penstock.storage.log.decode import events_of
@@ -75,8 +77,10 @@ class Life:
 class Ledger:
     """Of one shard."""
 
-    def __init__(self, everywhere: Everywhere) -> None:
+    def __init__(self, everywhere: Everywhere, answers_for: Callable[[str, bytes], bool] | None = None) -> None:
+        """`answers_for`: the objects and keys that the shard answers for, if there are several."""
         self.everywhere = everywhere
+        self.answers_for = answers_for
         self.asked = everywhere.asked
         self.bodies, self.leases_logged = everywhere.bodies, everywhere.leases_logged
         self.successes, self.finished, self.held = everywhere.successes, everywhere.finished, everywhere.held
@@ -95,7 +99,7 @@ class Ledger:
         self.newest: dict[tuple[str, bytes], Place] = {}  # The newest version, by object and key.
         self.pushed = 0  # Messages that a pusher settled with another outcome than success.
         self.moved: set[Place] = set()  # Where messages were moved to.
-        self.unchanged: dict[Place, bytes] = {}  # The content of messages that were not queued.
+        self.unchanged: dict[Place, Place] = {}  # What messages that were not queued equal.
         self._batches: dict[Place, int] = {}  # The batch that holds the body of a message.
         self._session_places: dict[int, Place] = {}  # Of posts in sessions, by label.
         self._session_deliveries: set[tuple[int, bytes]] = set()  # Sequence and body.
@@ -154,9 +158,14 @@ class Ledger:
             case Unchanged():
                 place = self._next_place(event.queue, event.sequence)
                 equal = event.to_queue, event.to_sequence
-                newest = self.newest.get((self.names[event.object], event.key))
-                promise(newest == equal, f"unchanged, and not as the newest version {newest}: {event}")
-                self.unchanged[place] = self.bodies[equal]
+                about = self.names[event.object], event.key
+                newest = self.newest.get(about)
+                is_newest = newest == equal or self.answers_for is not None
+                promise(is_newest, f"unchanged, and not as the newest version {newest}: {event}")
+                self.unchanged[place] = equal
+                self.everywhere.versions.equals[place] = about, equal
+            case Learned():
+                self.everywhere.versions.learn((self.names[event.object], event.key), (event.queue, event.sequence))
             case Invalidated() | Declined():
                 life = self._done_with(event)
                 self.pushed += 1
@@ -245,10 +254,13 @@ class Ledger:
             self._session_places[int(event.body.split()[1])] = place
         if event.key:
             about = self.names[event.object], event.key
-            newest = self.newest.get(about)
-            changed = newest is None or self.bodies[newest] != event.body
+            versions, newest = self.everywhere.versions, self.newest.get(about)
+            changed = newest is None or self.bodies[newest] != event.body or self.answers_for is not None
             promise(changed, f"queued, and as the newest version {newest}: {event}")
             self.newest[about] = place
+            versions.log(about, place)
+            if self.answers_for is None or self.answers_for(*about):
+                versions.learn(about, place)
 
     def _done_with(self, event: HandedOver | Succeeded | Failed | Invalidated | Declined) -> Life:
         life = self.alive[event.queue, event.sequence]
@@ -316,12 +328,15 @@ class Ledger:
         promise(self.bodies[place] == body, f"acknowledged, but something else is on the disk: {place}")
         self.acknowledged.add(place)
 
-    def acknowledge_version(self, published: Published, body: bytes) -> None:
+    def acknowledge_version(self, published: Published, body: bytes, asked_at: Nanos, now: Nanos) -> None:
         place = (published.queue, published.sequence)
+        self.everywhere.versions.tell(place, asked_at, now)
         if published.state == "Q":
             self.acknowledge(published, body)
         else:
-            promise(self.unchanged.get(place) == body, f"answered as unchanged, and not so on the disk: {place}")
+            equal = self.unchanged.get(place)
+            is_there = equal is not None and self.bodies.get(equal) == body
+            promise(is_there, f"answered as unchanged, and not so on the disk: {place}, {equal}")
 
     def held_in(self, queue: str) -> set[Place]:
         return {place for place in self.alive if self.queue_names[place[0]] == queue}

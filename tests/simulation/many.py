@@ -70,6 +70,8 @@ def facts_of_shards(world: ShardedWorld) -> dict[str, int]:
         "sent on": world.everywhere.came.total(),
         "copied": sum(len(world.everywhere.letters.get(name, ())) for name in COPIES),
         "finished": len(world.everywhere.finished),
+        "versions": sum(map(len, world.everywhere.versions.learned.values())),
+        "unchanged": len(world.everywhere.versions.equals),
     }
 
 

@@ -83,8 +83,8 @@ class OwnedShard(Shard):
 
     def __init__(self, node: Node, number: int, row: Row, began: Nanos) -> None:
         world = node.world
-        facts = (world.time, world.random, world.ledgers[number], world.note, number, world.map.shards)
-        super().__init__(*facts, world.map.of_name)
+        facts = (world.time, world.random, world.ledgers[number], world.note, number)
+        super().__init__(*facts, world.map)
         self.random = world.random
         self._node = node
         self._store = world.store

@@ -16,6 +16,7 @@ from penstock.model.commands import (
     Fetch,
     Finish,
     FinishMany,
+    NewMessage,
     Publish,
     PublishInTurn,
     PublishOnce,
@@ -43,6 +44,7 @@ class Request:
     command: Command
     stage: Stage
     run: int  # Which run of the broker was asked.
+    asked_at: Nanos
     worker: int = 0
     offset: int | None = None  # Where the log ended when it was decided; None while it waits for a message.
     pending: Pending | None = None
@@ -83,7 +85,7 @@ class Requests:
     # Requests
 
     def open_request(self, client: Client, command: Command, stage: Stage, run: int) -> Request:
-        request = Request(next(self._request_numbers), client, command, stage, run)
+        request = Request(next(self._request_numbers), client, command, stage, run, self.time.now)
         self.open[request.number] = request
         self.note(f"#{request.number} {client.name} asks {command} at {stage.name}")
         self.asked.remember(command)
@@ -122,12 +124,12 @@ class Requests:
         else:
             self.check_stage(request)
             if request.stage is Stage.SYNC:
-                self._check_answer(request.command, answer)
+                self._check_answer(request.command, answer, request.asked_at)
 
     def read_disks(self) -> None:
         raise NotImplementedError
 
-    def _check_answer(self, command: Command, answer: Answer) -> None:
+    def _check_answer(self, command: Command, answer: Answer, asked_at: Nanos) -> None:
         match command:
             case Publish() if isinstance(answer, Sequence):
                 self._check_published(command, answer)
@@ -139,16 +141,16 @@ class Requests:
                 published = answer.published if isinstance(answer, Repeated) else answer
                 for each, message in zip(published, command.publish.messages, strict=True):
                     assert isinstance(each, Published)
-                    self.ledger_of(each.queue).acknowledge(each, message.body)
+                    self._check_version(each, message, asked_at)
             case PublishTopics() if isinstance(answer, Sequence):
                 for each, message in zip(answer, command.messages, strict=True):
                     assert isinstance(each, Published)
-                    self.ledger_of(each.queue).acknowledge_version(each, message.body)
+                    self._check_version(each, message, asked_at)
             case Settle(outcome="success") | Finish() if isinstance(answer, Done):
                 self.ledger_of(command.queue).finish((command.queue, command.sequence), self.time.now)
             case FinishMany() if isinstance(answer, Sequence):
                 for finish, done in zip(command.finishes, answer, strict=True):
-                    self._check_answer(finish, done)  # type: ignore[arg-type]
+                    self._check_answer(finish, done, asked_at)  # type: ignore[arg-type]
             case Fetch() if isinstance(answer, Sequence):
                 promise(len(answer) <= command.count, f"more than asked for: {command}")
                 for delivery in answer:
@@ -158,6 +160,13 @@ class Requests:
                 self._check_pulled(command, answer)
             case _:
                 pass
+
+    def _check_version(self, published: Published, message: NewMessage, asked_at: Nanos) -> None:
+        ledger = self.ledger_of(published.queue)
+        if message.key:
+            ledger.acknowledge_version(published, message.body, asked_at, self.time.now)
+        else:
+            ledger.acknowledge(published, message.body)
 
     def _check_published(self, command: Publish, receipts: Sequence[object]) -> None:
         for receipt, message in zip(receipts, command.messages, strict=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from penstock.engine.engine import Engine
+from penstock.engine.history import MemoryHistory, SharedHistory
 from penstock.engine.name_sweep import NameSweep
 from penstock.limits import SECOND_NS
 from penstock.model.answers import Answer, Delivery
@@ -15,10 +16,14 @@ from penstock.model.settings import QueueSettings
 from penstock.server.services.contract import Service
 from penstock.server.services.courier import Courier
 from penstock.server.services.departures import Departures
+from penstock.server.services.loans import connect_loans
+from penstock.server.services.loans.borrower import Borrower
+from penstock.server.services.loans.lender import Lender
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.services.recalls import Recalls
 from penstock.server.shards.own_port import OwnPort
+from penstock.server.shards.shard_map import ShardMap, answers_for
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
 from penstock.server.writer.rounds import Rounds
@@ -56,8 +61,7 @@ class Shard:
         ledger: Ledger,
         note: Callable[[str], None],
         number: int = 0,
-        of: int = 1,
-        home: Callable[[str], int] | None = None,
+        shards: ShardMap | None = None,
     ) -> None:
         self.number = number
         self.ledger = ledger
@@ -67,8 +71,7 @@ class Shard:
         self._time = time
         self._random = random
         self._note = note
-        self._of = of
-        self._home = home
+        self._map = shards or ShardMap()
         self._services: list[Service] = []
         self._disk: list[bytes] = []
         self._snapshot: MemorySnapshot | None = None
@@ -87,18 +90,21 @@ class Shard:
 
     def offer(self) -> OwnPort:
         """For the others, when it is one of several."""
-        assert self._home is not None
         reads = LogReads(self.loop)
         departures, courier = Departures(self.loop, reads), Courier(self.loop, QueueSettings())
-        departures.connect(self.number, self._of, self._home)
-        self._services = [departures, courier]
-        return OwnPort(self.loop, departures, Recalls(self.loop, MessageTraces(self.loop, reads)))
+        departures.connect(self.number, self._map)
+        borrower, lender = Borrower(self.loop), Lender(self.loop)
+        self._services = [departures, courier, borrower, lender]
+        return OwnPort(self.loop, departures, Recalls(self.loop, MessageTraces(self.loop, reads)), borrower, lender)
 
     def join(self, ports: Sequence[ClientPort]) -> None:
         """`ports`: all shards."""
-        _, courier = self._services
+        _, courier, borrower, lender = self._services
         assert isinstance(courier, Courier)
+        assert isinstance(borrower, Borrower)
+        assert isinstance(lender, Lender)
         courier.connect({number: port for number, port in enumerate(ports) if number != self.number})
+        connect_loans(borrower, lender, courier, self.number, self._map, ports)
         self._start_services()
 
     def _start_services(self) -> None:
@@ -109,7 +115,10 @@ class Shard:
         return FaultyLog(self._process.disk_after, self._random, self.faults, self._disk, self._snapshot)
 
     def _recover(self, log: FaultyLog) -> tuple[Engine, FaultyLog]:
-        engine = Engine(shard=self.number, shards=self._of, home=self._home)
+        count, home = self._map.shards, self._map.of_name
+        own = MemoryHistory()
+        history = SharedHistory(own, answers_for(self.number, count)) if count > 1 else own
+        engine = Engine(history, shard=self.number, shards=count, home=home)
         recovered = log.recover()
         if recovered.sections is not None:
             engine.restore(recovered.sections)

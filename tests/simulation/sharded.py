@@ -14,7 +14,7 @@ from penstock.model.values import Nanos, Stage
 from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.router import Router
-from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.shard_map import ShardMap, answers_for
 from penstock.server.shards.wires import UnixWires
 from penstock.server.writer.rounds import Rounds
 from tests.simulation.clients import Client, Consumer, Janitor, Publisher, Receiver, Retrier
@@ -25,7 +25,7 @@ from tests.simulation.network import Network
 from tests.simulation.process import Process
 from tests.simulation.requests import Request, Requests, lived
 from tests.simulation.shard import Shard
-from tests.simulation.travellers import ALL_QUEUES, Founder, Messenger, Spreader
+from tests.simulation.travellers import ALL_QUEUES, Founder, Messenger, Spreader, Teller
 
 RESTART_NS_MAX = 2 * SECOND_NS
 STOP_NS_MAX = 3 * SECOND_NS
@@ -103,9 +103,11 @@ class Worker:
             shard.check_rest()
 
     def _check_link(self, link: Link) -> None:
-        """Only couriers wait for the other worker."""
+        """Only couriers and lenders wait for the other worker."""
         couriers = len(self.shards) * len(self.world.workers[link.peer or 0].shards)
-        promise(len(link.calls) <= couriers, f"worker {self.number} waits for worker {link.peer}: {list(link.calls)}")
+        promise(
+            len(link.calls) <= 2 * couriers, f"worker {self.number} waits for worker {link.peer}: {list(link.calls)}"
+        )
         size = sum(call.size for call in link.calls.values())
         promise(link.unanswered_bytes == size, f"{link.unanswered_bytes} bytes count as unanswered, not {size}")
 
@@ -121,7 +123,7 @@ class ShardedWorld(Requests):
         self.network = Network(self.time, random)
         self.rot_max = random.choice([0, 0, 0, 20])
         self.map = ShardMap(shards, self._homes(shards))
-        self.ledgers = [Ledger(self.everywhere) for _ in range(shards)]
+        self.ledgers = [Ledger(self.everywhere, answers_for(shard, shards)) for shard in range(shards)]
         self._odds: dict[Callable[[], None], float] = {self._crash: random.choice([0, 0.0005, 0.002])}
         self._odds[self._stop] = random.choice([0, 0.0005, 0.002])
         self._odds[self.network.lose_any] = random.choice([0, 0.001, 0.005])
@@ -130,12 +132,12 @@ class ShardedWorld(Requests):
         self._calm_at: Nanos = NEVER_NS
         self.workers = self._employ()
         people: list[type[Client]] = [Publisher] * 5 + [Retrier] * 2 + [Consumer] * 8 + [Receiver] * 3 + [Janitor]
-        people += [Keeper, Pusher, Pusher] + [Spreader] * 4 + [Founder, Messenger]
+        people += [Keeper, Pusher, Pusher] + [Spreader] * 4 + [Founder, Messenger, Teller, Teller, Teller]
         self.clients = [person(self, f"{person.__name__} {number}") for number, person in enumerate(people)]
 
     def _employ(self) -> list[Worker]:
         shards = [
-            Shard(self.time, self.random, ledger, self.note, number, len(self.ledgers), self.map.of_name)
+            Shard(self.time, self.random, ledger, self.note, number, self.map)
             for number, ledger in enumerate(self.ledgers)
         ]
         if self.random.random() < BAD_DISKS:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
-from penstock.model.answers import Answer, Delivery, Refused, Repeated
+from penstock.model.answers import Answer, Delivery, ObjectDescription, Published, Refused, Repeated
 from penstock.model.commands import (
     Command,
     CreateQueue,
+    DescribeObject,
     Draw,
     Fetch,
     Finish,
@@ -27,7 +31,7 @@ from penstock.model.commands import (
 from penstock.model.settings import QueueSettings
 from tests.simulation.clients import QUEUES, Client
 from tests.simulation.everywhere import LETTER, promise
-from tests.simulation.guests import THINGS, WATCH
+from tests.simulation.guests import KEYS, THINGS, WATCH, Keeper
 
 if TYPE_CHECKING:
     from tests.simulation.requests import Requests
@@ -39,8 +43,10 @@ ALL_QUEUES = {
     **QUEUES,
     "things": THINGS,
     "watch": WATCH,
+    **dict.fromkeys(("tales", "news"), THINGS),
 }
 PLACES = ("strict", "slow", "short", "work")
+TOLD_IN = ("tales", "news", "things")
 NOWHERE = 1 << 30  # A sequence that no queue has.
 
 
@@ -72,6 +78,38 @@ class Messenger(Client):
             for _ in range(self.random.choice([1, 1, 3]))
         ]
         return PublishTopics(messages, QueueSettings())
+
+
+class Teller(Keeper):
+    """A keeper whose things are told in several queues, whose shards do not answer for them; sometimes with an
+    idempotency key. It asks what has become of one, too."""
+
+    def __init__(self, world: Requests, name: str) -> None:
+        self.told: Counter[bytes] = Counter()  # New versions, by key.
+        super().__init__(world, name)
+
+    def choose(self) -> Command:
+        if self.random.random() < 0.2:
+            return DescribeObject("thing", b"%d" % self.random.randrange(KEYS), 100)
+        publish = super().choose()
+        assert isinstance(publish, PublishTopics)
+        publish = replace(publish, queue=self.random.choice(["", "", TOLD_IN[0]]))
+        if self.random.random() < 0.8:
+            return publish
+        key = b"told %d" % next(self.world.numbers)
+        return PublishOnce(publish, key, sha256(key).digest(), 3600 * SECOND_NS, 200)
+
+    def _version(self) -> NewMessage:
+        return replace(super()._version(), topics=(self.random.choice(TOLD_IN) + ".x",))
+
+    def heard(self, command: Command, answer: Answer | None) -> None:
+        if isinstance(command, DescribeObject) and isinstance(answer, ObjectDescription):
+            known = self.told[command.key]
+            promise(answer.newest.versions >= known, f"{known} versions of {command.key!r}, and shown are {answer}")
+        publish = command.publish if isinstance(command, PublishOnce) else command
+        if isinstance(publish, PublishTopics) and isinstance(answer, Sequence):
+            for message, published in zip(publish.messages, answer, strict=True):
+                self.told[message.key] += isinstance(published, Published) and published.state == "Q"
 
 
 class Spreader(Client):

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from penstock.engine.engine import Engine
+from penstock.engine.history import MemoryHistory, SharedHistory
 from penstock.errors import Reason
 from penstock.model.answers import Refused
 from penstock.model.commands import Command, CreateQueue, NewMessage, PublishTopics
@@ -15,11 +16,14 @@ from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
 from penstock.server.services.courier import Courier
 from penstock.server.services.departures import Departures
+from penstock.server.services.loans import connect_loans
+from penstock.server.services.loans.borrower import Borrower
+from penstock.server.services.loans.lender import Lender
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.services.recalls import Recalls
 from penstock.server.shards.own_port import OwnPort
-from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.shard_map import ShardMap, answers_for
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import Reply
 from penstock.server.writer.scheduler import AsyncioScheduler
@@ -41,11 +45,15 @@ class LiveShard:
         self.reads = LogReads(self.loop)
         self.departures = Departures(self.loop, self.reads)
         self.courier = Courier(self.loop, NEW_QUEUE)
-        self.departures.connect(shard, shards.shards, shards.of_name)
-        self.port = OwnPort(self.loop, self.departures, Recalls(self.loop, MessageTraces(self.loop, self.reads)))
+        self.departures.connect(shard, shards)
+        self.borrower, self.lender = Borrower(self.loop), Lender(self.loop)
+        recalls = Recalls(self.loop, MessageTraces(self.loop, self.reads))
+        self.port = OwnPort(self.loop, self.departures, recalls, self.borrower, self.lender)
 
     def _recovered(self, log: MemoryLog) -> Engine:
-        engine = Engine(shard=self._number, shards=self._shards.shards, home=self._shards.of_name)
+        facts = (self._number, self._shards.shards)
+        history = SharedHistory(MemoryHistory(), answers_for(*facts))
+        engine = Engine(history, shard=facts[0], shards=facts[1], home=self._shards.of_name)
         sections, events = log.recover()
         if sections is not None:
             engine.restore(sections)
@@ -56,6 +64,8 @@ class LiveShard:
     def start(self) -> None:
         self.departures.start()
         self.courier.start()
+        self.borrower.start()
+        self.lender.start()
 
     def revive(self) -> None:
         """Go on with what is durable after the log has failed, in the same process."""
@@ -64,6 +74,8 @@ class LiveShard:
         self.start()
 
     async def end(self) -> None:
+        await self.lender.close()
+        await self.borrower.close()
         await self.courier.close()
         await self.departures.close()
         await self.reads.close()
@@ -108,6 +120,8 @@ class LiveShards:
         started = LiveShard(shard, self.map, log)
         sources: Any = {source: link for source, link in enumerate(self._links) if source != shard}
         started.courier.connect(sources)
+        facts: Any = (shard, self.map, self._links)
+        connect_loans(started.borrower, started.lender, started.courier, *facts)
         self._links[shard].shard = started
         started.start()
         return started

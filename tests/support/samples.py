@@ -62,7 +62,7 @@ from penstock.model.events import (
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
-from penstock.model.shard_events import Collected, Routed, Taken
+from penstock.model.shard_events import Collected, Learned, Routed, Taken, Versioned
 from penstock.model.token_events import TokenRevoked, TokenSet
 from penstock.model.tokens import Token
 from penstock.model.values import Position, Stage
@@ -165,6 +165,8 @@ every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
     CameFrom: _about(CameFrom, to_queue=_u32, to_sequence=_u64, origin=_bytes, reason=_bytes),
     CopiedFrom: _about(CopiedFrom, to_queue=_u32, to_sequence=_u64),
     Routed: st.builds(Routed, time=_i64, queue=_u32, sequence=_u64, messages=_u32, options=_u32),
+    Versioned: st.builds(Versioned, time=_i64, queue=_u32, sequence=_u64, messages=_u32),
+    Learned: st.builds(Learned, *(_i64, _u32, _u64, _i64, _u32), *(_bytes, _bytes)),
     Taken: st.builds(Taken, time=_i64, shard=_u32, serial=_u32),
     Collected: st.builds(Collected, time=_i64, shard=_u32, offset=_u32, serial=_u32),
     Queued: st.builds(Queued, *(_i64, _u32, _u64, _i64, _i64, _i64, _u32), *(_u32, _u32, _u32, _u32), *(_u32, _u64)),

@@ -26,6 +26,7 @@ from penstock.server.recovery import recover
 from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
+from penstock.server.services.loans import connect_loans
 from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.own_port import OwnPort
@@ -72,7 +73,8 @@ class Shard:
         return Application(*facts, clients)
 
     def port(self) -> OwnPort:
-        return OwnPort(self.loop, self.services.departures, self.services.recalls)
+        services = self.services
+        return OwnPort(self.loop, services.departures, services.recalls, services.borrower, services.lender)
 
     async def close(self) -> None:
         for service in (*self.services, self.history_writes):
@@ -98,8 +100,10 @@ class Worker:
         self.mesh = Mesh(number, store.workers, store.shards, UnixWires(store.folder), own, self.requests)
         for at, shard in self.shards.items():
             others = {source: port for source, port in enumerate(self.mesh.ports) if source != at}
-            shard.services.departures.connect(at, store.shards, store.map.of_name)
-            shard.services.courier.connect(others)
+            services = shard.services
+            services.departures.connect(at, store.map)
+            services.courier.connect(others)
+            connect_loans(services.borrower, services.lender, services.courier, at, store.map, self.mesh.ports)
         router = Router(store.map, self.mesh.ports)
         if 0 in self.shards:
             self.shards[0].services.staged_batches.spread(store.map.of_name, self.mesh.ports)

@@ -118,6 +118,7 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     courier_commands.LearnChannel: lambda *_: Done(),
     courier_commands.CheckDeadLetterQueue: administer.check_dead_letter_queue,
     courier_commands.ForgetDeadLetters: administer.forget_dead_letters,
+    courier_commands.NameQueues: administer.name_queues,
 }
 DECIDE[Probe] = probe.probe_with(DECIDE)
 
@@ -180,6 +181,8 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     shard_events.Routed: couriers.routed,
     shard_events.Taken: couriers.taken,
     shard_events.Collected: couriers.collected,
+    shard_events.Versioned: couriers.versioned,
+    shard_events.Learned: couriers.learned,
     token_events.TokenSet: credentials.token_set,
     token_events.TokenRevoked: credentials.token_revoked,
 }

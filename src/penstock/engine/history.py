@@ -1,21 +1,21 @@
 """Object History: the versions of every object and key, so that unchanged content is detected.
 
 `decide` reads it, `evolve` writes it. The engine is given one; `MemoryHistory` is a complete implementation that
-keeps everything in memory and in the snapshots.
+keeps everything in memory and in the snapshots. `SharedHistory` is that of one of several shards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
 import msgspec
 
 from penstock.decoding import decode_json
-from penstock.errors import Reason
+from penstock.errors import NotLentError, Reason
 from penstock.limits import HISTORY_STEPS_MAX
-from penstock.model.values import Compared, KeyedRun, Nanos, Position, Version
+from penstock.model.values import Compared, KeyedRun, LentVersion, Nanos, Place, Position, Version
 
 VERSION_DIGEST_BYTES = 16
 _KEYS_PER_SECTION = 1000
@@ -141,3 +141,84 @@ class NoHistory(MemoryHistory):
 
     def restore(self, facts: bytes) -> None:
         """Not kept."""
+
+
+class Lent:
+    """A key that a shard has while it decides a command about it, and the newest version."""
+
+    __slots__ = ("is_changed", "is_mine", "version")
+
+    def __init__(self, found: LentVersion | None, before: Version | None = None, *, is_mine: bool) -> None:
+        """`before`: what the shard that borrows it knows from a time when none was asked."""
+        self.version = Version(*found, 0, 0, 0) if found else before
+        self.is_mine = is_mine
+        self.is_changed = False
+
+
+class SharedHistory:
+    """The history of one of several shards. Each key has one shard that answers for it and has its versions. A shard
+    that stores a message with the key borrows it from there first, and decides with what it was lent."""
+
+    def __init__(self, own: History, is_mine: Callable[[str, bytes], bool]) -> None:
+        """`own`: of the keys that this shard answers for."""
+        self._own = own
+        self._is_mine = is_mine
+        self.lent: dict[
+            tuple[str, bytes], Lent
+        ] = {}  # By object and key. Not a part of the state: a replay has none.
+
+    def get(self, about: str, key: bytes) -> Version | None:
+        lent = self.lent.get((about, key))
+        if lent and not lent.is_mine:
+            return lent.version
+        return self._own.get(about, key) if lent or self._is_mine(about, key) else None
+
+    def put(self, about: str, key: bytes, version: Version) -> None:
+        """What belongs to another shard it learns from the log of this one."""
+        lent = self.lent.get((about, key))
+        if lent:
+            lent.version, lent.is_changed = version, True
+        if lent.is_mine if lent else self._is_mine(about, key):
+            self._own.put(about, key, version)
+
+    def compare(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> Compared:
+        places: list[Place | None] = []
+        unknown = 0
+        for key, digest in zip(keys, digests, strict=True):
+            lent = self.lent.get((about, key))
+            if lent is None:
+                raise NotLentError(f"{key!r} of {about} was not borrowed from the shard that answers for it")
+            version = lent.version
+            unknown += version is None
+            places.append((version.queue, version.sequence) if version and version.digest == digest else None)
+        return Compared(places, unknown, ())
+
+    def before(self, about: str, key: bytes) -> Version | None:
+        """The version that an earlier release has noted here of a key that another shard answers for."""
+        return self._own.get(about, key)
+
+    def note_table(self, run: KeyedRun) -> bool:
+        about, lent = run.about, self.lent
+        if lent:
+            found = [lent.get((about, key)) for key in run.keys]
+            if not all(each and each.is_mine for each in found):
+                return False
+        elif not all(self._is_mine(about, key) for key in run.keys):
+            return False
+        return self._own.note_table(run)
+
+    def versions(self, about: str, key: bytes, most: int) -> list[Version]:
+        return self._own.versions(about, key, most)
+
+    def refusal(self, new_keys: int) -> Reason | None:  # noqa: ARG002 - Whoever lends a key has room for a version.
+        return None
+
+    def room(self, new_keys: int) -> Reason | None:
+        """Why versions of this shard's own keys cannot be taken, `new_keys` of them with new keys."""
+        return self._own.refusal(new_keys)
+
+    def sections(self) -> Iterator[Section]:
+        return self._own.sections()
+
+    def restore(self, facts: bytes) -> None:
+        self._own.restore(facts)

@@ -64,6 +64,17 @@ class Schedules:
     def page(self, offset: int, limit: int) -> list[Planned]:
         return list(islice(self.by_name.values(), offset, offset + limit))
 
+    # ── While what one needs to run is got from elsewhere ───────────────────────────────────────────────────
+
+    def hold(self) -> None:
+        """The first one that is due is not due until it is released, or changed."""
+        heappop(self._heap)
+        self._tidy()
+
+    def release(self, name: str) -> None:
+        if planned := self.by_name.get(name):
+            self.put(planned)
+
     # ── Changed by events ───────────────────────────────────────────────────────────────────────────────────
 
     def put(self, planned: Planned) -> None:

@@ -14,7 +14,7 @@ from penstock.model.happening import Happening
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.model.tokens import Token
-from penstock.model.values import Cursor, Nanos, Packed, Place, Position, Version
+from penstock.model.values import Cursor, LearnedVersion, LentVersion, Nanos, Packed, Place, Position, Version
 
 
 class Refused(Packed, frozen=True):
@@ -342,12 +342,27 @@ class Parcel(Struct, frozen=True, gc=False, array_like=True):
 
 class Parcels(Packed, frozen=True):
     """What a shard owes to another, up to a cursor. `now`: the time there. `dead_letters`: the queues there that have
-    its dead letters."""
+    its dead letters. `versions`: of keys that the other one answers for. `end`: where the log ends; more is not owed
+    now."""
 
     to: Cursor
     now: Nanos
     parcels: Sequence[Parcel]
     dead_letters: Sequence[str] = ()
+    versions: Sequence[LearnedVersion] = ()
+    end: int = 0
+
+
+class Loan(Packed, frozen=True, gc=False):
+    """The newest versions of keys that a shard lends to another one, in the order in which it asked for them."""
+
+    versions: Sequence[LentVersion | None]
+
+
+class QueueNames(Packed, frozen=True):
+    """Queues that exist, by their numbers."""
+
+    names: dict[int, str]
 
 
 class Location(Packed, frozen=True):
@@ -421,6 +436,8 @@ Answer = (
     | TokenList
     | OwedList
     | Parcels
+    | Loan
+    | QueueNames
     | Location
 )
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.limits import NEVER_NS
 from penstock.model.answers import Parcel
 from penstock.model.commands import Command
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Cursor, Nanos
+from penstock.model.values import Cursor, LearnedVersion, LentVersion, Nanos
 
 
 class CollectParcels(Command, frozen=True):
@@ -48,6 +49,7 @@ class Admit(Command, frozen=True):
     parcels: Sequence[Parcel]
     ahead: Nanos
     create: QueueSettings
+    versions: Sequence[LearnedVersion] = ()
 
 
 class Locate(Command, frozen=True):
@@ -105,3 +107,43 @@ class Recall(Command, frozen=True, gc=False):
     queue: int
     sequence: int
     since: Nanos
+
+
+class OpenLoans(Command, frozen=True, gc=False):
+    """From now on a shard lends keys only in this session; what it lent before counts no more. Answered when all that
+    was decided with the old loans is durable. A service carries this out, not the engine, as the next three."""
+
+    lender: int
+    session: int
+
+
+class KeepLoans(Command, frozen=True, gc=False):
+    """Answered when the session has ended: the lender begins another one then."""
+
+    lender: int
+    session: int
+    wait_ns: Nanos = NEVER_NS
+
+
+class BorrowKeys(Command, frozen=True, gc=False):
+    """Lend a shard the newest versions of these keys. Until it gives them back, nobody else gets them; `Discarded` if
+    somebody has one of them for too long."""
+
+    borrower: int
+    session: int
+    loan: int
+    keys: Sequence[tuple[str, bytes]]  # Objects and keys.
+
+
+class ReturnKeys(Command, frozen=True, gc=False):
+    """Take back what was lent. For each loan: the keys that have new versions by now, which are durable."""
+
+    borrower: int
+    session: int
+    loans: Sequence[tuple[int, Sequence[tuple[str, bytes, LentVersion]]]]
+
+
+class NameQueues(Command, frozen=True, gc=False):
+    """The names of those of these queues that exist."""
+
+    numbers: Sequence[int]

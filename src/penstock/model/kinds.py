@@ -86,6 +86,7 @@ _UNCHANGED = ("queue", "sequence", "priority", *_NAMES, *_TARGET, "key", "header
 _SCHEDULE_RAN = ("schedule", "planned", "next", "runs", "missed", "queue", "sequence")
 _SCHEDULE_SKIPPED = ("schedule", "next", "due_at", "missed", "error")
 _ROUTED = ("queue", "sequence", "messages", "options")
+_LEARNED = ("queue", "sequence", "created", "object", "key", "content")
 _SENT = ("shard", "target")
 _STAGED = ("query", "batch", "part", "chunk", "rows", "expires_at", "data")
 
@@ -124,6 +125,8 @@ class Kind(IntEnum):
     ROUTED = Row(47, stores=_ROUTED, about="shard")
     TAKEN = Row(50, stores=("shard", "serial"), about="shard")
     COLLECTED = Row(53, stores=("shard", "offset", "serial"), about="shard")
+    VERSIONED = Row(55, stores=("queue", "sequence", "messages"), about="shard")
+    LEARNED = Row(56, stores=_LEARNED, about="shard")
     # The life of a message.
     LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
     FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")

@@ -248,7 +248,9 @@ PERMISSIONS: dict[type[Command], Row | None] = {
         (courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit, courier_commands.Locate), None
     ),
     **dict.fromkeys((courier_commands.CollectParcels, courier_commands.Recall), None),
-    **dict.fromkeys((courier_commands.ClaimKey, courier_commands.ReleaseKey), None),
+    **dict.fromkeys((courier_commands.ClaimKey, courier_commands.ReleaseKey, courier_commands.NameQueues), None),
+    **dict.fromkeys((courier_commands.OpenLoans, courier_commands.KeepLoans), None),
+    **dict.fromkeys((courier_commands.BorrowKeys, courier_commands.ReturnKeys), None),
     courier_commands.CheckDeadLetterQueue: _nothing,
     courier_commands.LearnChannel: _nothing,
     courier_commands.ForgetDeadLetters: _name(_MANAGE),

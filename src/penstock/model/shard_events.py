@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from penstock.model.event import Event
 from penstock.model.kinds import Kind
+from penstock.model.values import Nanos
 
 # Options of messages that go to other shards: it has a delay or a lifetime of its own, or its content is not new, and
 # then only queues want it that do not detect that.
@@ -44,4 +45,26 @@ class Collected(Event, frozen=True, gc=False):
     serial: int
 
 
-SHARD_EVENTS: tuple[type[Event], ...] = (Routed, Taken, Collected)
+class Versioned(Event, frozen=True, gc=False):
+    """These messages, logged before it in the same batch, are new versions of their objects and keys. They have
+    consecutive sequences. The shards that answer for the keys learn of them."""
+
+    kind: ClassVar[Kind] = Kind.VERSIONED
+    queue: int
+    sequence: int
+    messages: int
+
+
+class Learned(Event, frozen=True, gc=False):
+    """A message of another shard is a new version of an object and a key that this one answers for."""
+
+    kind: ClassVar[Kind] = Kind.LEARNED
+    queue: int
+    sequence: int
+    created: Nanos  # When the message was logged.
+    object: int
+    key: bytes
+    content: bytes  # The digest of its body, as the Object History has it.
+
+
+SHARD_EVENTS: tuple[type[Event], ...] = (Routed, Taken, Collected, Versioned, Learned)

@@ -47,6 +47,25 @@ class Version(NamedTuple):
     position: Position  # Where in the log.
 
 
+class LearnedVersion(NamedTuple):
+    """A version that one shard has stored and another one answers for."""
+
+    object: str
+    key: bytes
+    digest: bytes
+    queue: int
+    sequence: int
+    changed: Nanos
+
+
+class LentVersion(NamedTuple):
+    """The newest version of a key that one shard lends to another: what is compared, and where it is."""
+
+    digest: bytes
+    queue: int
+    sequence: int
+
+
 class Compared(NamedTuple):
     """Contents, compared with the newest versions of their keys."""
 

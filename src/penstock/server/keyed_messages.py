@@ -69,10 +69,12 @@ class Names(dict[int, str]):
 
 
 def keyed_messages(header: Header, payload: bytes, names: Names) -> Iterator[KeyedMessage]:
-    """The messages of a batch that have an object and a key. Names that the batch defines are added to `names`."""
+    """The messages of a batch that have an object and a key, and the versions of other shards that were learned.
+    Names that the batch defines are added to `names`."""
     records = records_of(header, payload)
     named = records["kind"] == Kind.NAME_DEFINED
-    keyed = (records["kind"] == Kind.LOGGED) & (records["object"] > 0) & (records["key_bytes"] > 0)
+    learned = records["kind"] == Kind.LEARNED
+    keyed = ((records["kind"] == Kind.LOGGED) | learned) & (records["object"] > 0) & (records["key_bytes"] > 0)
     chosen = np.flatnonzero(named | keyed)
     if not len(chosen):
         return
@@ -87,7 +89,7 @@ def keyed_messages(header: Header, payload: bytes, names: Names) -> Iterator[Key
         yield KeyedMessage(
             names[int(record["object"])],
             payload[key_start : key_start + int(record["key_bytes"])],
-            content_digest(body),
-            *(int(record["queue"]), int(record["sequence"]), int(record["time"])),
+            body if learned[index] else content_digest(body),
+            *(int(record["queue"]), int(record["sequence"]), int(record["created"])),
             header.base_position + HEADER_BYTES + start,
         )

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.engine.engine import Engine
+from penstock.engine.history import History, SharedHistory
 from penstock.errors import DataDirectoryError, HistoryError
 from penstock.server.config import Config
 from penstock.server.history_catch_up import catch_up
+from penstock.server.shards.shard_map import answers_for
 from penstock.server.zones import zone_of
 from penstock.storage import open_log
 from penstock.storage.directory import DataDirectory
@@ -58,7 +60,10 @@ def _replay(
 ) -> Recovered:
     identity = directory.identity
     assert identity is not None, "the directory is open"
-    engine = Engine(history, config.names.max, zone_of, shard=identity.shard, shards=identity.shards, home=home)
+    known: History = history
+    if identity.shards > 1:
+        known = SharedHistory(history, answers_for(identity.shard, identity.shards))
+    engine = Engine(known, config.names.max, zone_of, shard=identity.shard, shards=identity.shards, home=home)
     open_one = store.open_log if store else open_log
     log = open_one(directory, segment_bytes=config.log.segment_bytes)
     sections, events = log.recover()

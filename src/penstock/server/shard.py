@@ -29,6 +29,7 @@ from penstock.server.recovery import Home, Recovered, recover
 from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
+from penstock.server.services.loans import connect_loans
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.shards.cluster_state import state_alone
 from penstock.server.shards.destinations import ADMINISTRATION
@@ -159,14 +160,16 @@ class Shard:
 
     def port(self) -> OwnPort:
         """This shard, for the others and for clients of all of them."""
-        return OwnPort(self.loop, self.services.departures, self.services.recalls)
+        services = self.services
+        return OwnPort(self.loop, services.departures, services.recalls, services.borrower, services.lender)
 
     def connect(self, shards: ShardMap, ports: Sequence[ClientPort]) -> None:
         """Let it send to the other shards: `ports` has one for each shard, in their order."""
         number, services = self.identity.shard, self.services
-        services.departures.connect(number, shards.shards, shards.of_name)
+        services.departures.connect(number, shards)
         services.courier.connect({each: port for each, port in enumerate(ports) if each != number})
         services.staged_batches.spread(shards.of_name, ports)
+        connect_loans(services.borrower, services.lender, services.courier, number, shards, ports)
         if self.store:
             self.store.lag_seconds = services.courier.lag_seconds
 

@@ -201,7 +201,7 @@ async def test_a_log_without_promises_after_a_cursor_is_not_read_for_them(shards
     await shards.ask("a", Publish("a", [NewMessage(b"for nobody else")]))
     snapshot(shards, "a")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(departures.Departures, "_copies_in_log", None)  # Calling it fails.
+        patch.setattr(departures.Departures, "_promised_in_log", None)  # Calling it fails.
         await shards.crash(0)
         await shards.publish(about(b"2"))
         await has(shards, "sweet", Counter([b"1", b"2"]))

@@ -247,14 +247,17 @@ def version(number: int, changed: int) -> Version:
     return Version(b"", number, 1, 1, changed, 0)
 
 
-def test_the_versions_of_an_object_are_joined_newest_first() -> None:
+def test_one_shard_answers_for_an_object_and_a_key() -> None:
+    assert {parts_of(DescribeObject("a", b"%d" % key, 2)).commands[0][0] for key in range(50)} == set(range(4))
     parts = parts_of(DescribeObject("a", b"k", 2))
-    one = ObjectDescription(version(1, 30), [version(1, 30), version(1, 10)], {1: "a"})
-    other = ObjectDescription(version(2, 20), [version(2, 20)], {2: "b"})
+    assert sorted(shard for shard, _ in parts.commands) == [0, 1, 2, 3]
+    one, other = (ObjectDescription(version(each, each), [version(each, each)], {}) for each in (1, 2))
     unknown = Refused(Reason.NO_OBJECT)
-    joined = ObjectDescription(version(1, 30), [version(1, 30), version(2, 20)], {1: "a", 2: "b"})
-    assert parts.join([unknown, other, one, unknown]) == joined
-    assert parts.join([unknown, unknown]) == unknown
+    assert not parts.goes_on([one])
+    assert not parts.goes_on([Refused(Reason.UNAVAILABLE)])
+    assert parts.goes_on([unknown])  # Versions of an earlier release are where they were published.
+    assert parts.join([unknown, one, other, unknown]) == other
+    assert parts.join([unknown] * 4) == unknown
 
 
 def test_a_dead_letter_queue_elsewhere_must_exist_before_a_queue_names_it() -> None:

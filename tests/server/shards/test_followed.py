@@ -26,6 +26,8 @@ from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
 from penstock.server.services.departures import Departures
+from penstock.server.services.loans.borrower import Borrower
+from penstock.server.services.loans.lender import Lender
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.services.recalls import Recalls
@@ -50,7 +52,8 @@ class Ends:
         self._shard = FollowedShard(self.port)
         self._path = path
         reads = LogReads(loop)
-        self._own = OwnPort(loop, Departures(loop, reads), Recalls(loop, MessageTraces(loop, reads)))
+        recalls = Recalls(loop, MessageTraces(loop, reads))
+        self._own = OwnPort(loop, Departures(loop, reads), recalls, Borrower(loop), Lender(loop))
 
     @asynccontextmanager
     async def linked(self) -> AsyncIterator[None]:

@@ -71,7 +71,7 @@ from penstock.model.kinds import Kind
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
-from penstock.model.shard_events import Collected, Routed, Taken
+from penstock.model.shard_events import Collected, Learned, Routed, Taken, Versioned
 from penstock.model.token_events import TokenRevoked, TokenSet
 from penstock.model.tokens import Token
 from penstock.model.values import Position, Stage
@@ -505,6 +505,23 @@ COPIES_COMMITS: list[list[Event]] = [
     [Succeeded(at(8), 1, 1, at(1), 0, 0, complete=True, result=b"eaten")],
 ]
 
+VERSIONS_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "fruit", QueueSettings()),
+        NameDefined(at(1), 1, "apple"),
+        logged(2, 1, b"green", queue=1, object=1, key=b"k"),
+        logged(2, 2, b"red", queue=1, object=1, key=b"l"),
+        Versioned(at(2), 1, 1, 2),
+    ],
+    [
+        Learned(at(3), 6, 11, at(2), 1, b"far", bytes(range(16))),
+        Learned(at(3), 6, 12, at(2), 1, b"farther", bytes(range(1, 17))),
+        Collected(at(3), 1, 17, 0),
+    ],
+    [logged(4, 3, b"yellow", queue=1, object=1, key=b"k"), Versioned(at(4), 1, 3, 1)],
+    [Learned(at(5), 6, 13, at(5), 1, b"far", bytes(range(2, 18))), Collected(at(5), 1, 19, 0)],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -520,6 +537,7 @@ GOLDEN = {
     "format-1-shards": SHARDS_COMMITS,
     "format-1-reasons": REASONS_COMMITS,
     "format-1-copies": COPIES_COMMITS,
+    "format-1-versions": VERSIONS_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 

@@ -13,6 +13,7 @@ from penstock.engine.history import note
 from penstock.errors import HistoryError
 from penstock.model.values import Version
 from penstock.server.keyed_messages import KeyedMessage, Names, batches, keyed_messages
+from penstock.server.shards.shard_map import answers_for
 from penstock.storage.directory import DataDirectory, Identity, sync
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.history.stored import StoredVersions
@@ -115,11 +116,12 @@ def _summary(keys: int, kept: int, is_incomplete: bool, trouble: str | None) -> 
 def _messages(
     data: DataDirectory, identity: Identity, view: View, advance: Callable[[int], None]
 ) -> Iterator[KeyedMessage]:
-    """Every version in the log that is about a queue of this shard."""
-    names = Names(data, view)
+    """Every version in the log that is about a queue of this shard, or that it answers for."""
+    names, is_mine = Names(data, view), answers_for(identity.shard, identity.shards)
     for header, payload in batches(view):
         for message in keyed_messages(header, payload, names):
-            if (message.queue - 1) % identity.shards == identity.shard:
+            is_stored_here = (message.queue - 1) % identity.shards == identity.shard
+            if is_stored_here or is_mine(message.about, message.key):
                 yield message
         advance(header.total_bytes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ from penstock.errors import DamagedLogError, DataDirectoryError
 from penstock.model.values import Nanos
 from penstock.server.config import Config, LogConfig
 from penstock.server.recovery import Recovered, recover
-from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.shard_map import ShardMap, shard_of_version
 from penstock.storage.backup.making import Progress
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.history.object_history import ObjectHistory
@@ -180,7 +181,7 @@ class _Resharding:
         directories = [begin_shard(self._target, shard, whole) for shard in range(self._shards)]
         if whole.history.exists():
             targets = [directory.history for directory in directories]
-            split_history(whole.history, targets, lambda version: where.of_number(version.queue))
+            split_history(whole.history, targets, partial(shard_of_version, shards=self._shards))
         now = max(time.time_ns(), engine.time + 1)
         ancestry = self._identity.successor(end.offset)
         for shard, directory in enumerate(directories):

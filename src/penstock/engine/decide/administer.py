@@ -12,9 +12,9 @@ from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import QUEUE_NUMBER_MAX, QUEUES_MAX
 from penstock.model.access import OWN_QUEUES
-from penstock.model.answers import Done, ObjectDescription, QueueDescription, QueueList, Refused
+from penstock.model.answers import Done, ObjectDescription, QueueDescription, QueueList, QueueNames, Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeObject, DescribeQueue, ListQueues, UpdateQueue
-from penstock.model.courier_commands import CheckDeadLetterQueue, ForgetDeadLetters
+from penstock.model.courier_commands import CheckDeadLetterQueue, ForgetDeadLetters, NameQueues
 from penstock.model.events import QueueChanged, QueueRemoved
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
@@ -123,6 +123,11 @@ def describe_object(draft: Draft, command: DescribeObject) -> ObjectDescription 
     versions = history.versions(command.object, command.key, command.limit)
     numbers = {version.queue for version in (newest, *versions)}
     return ObjectDescription(newest, versions, {each: queues[each].name for each in numbers if each in queues})
+
+
+def name_queues(draft: Draft, command: NameQueues) -> QueueNames:
+    queues = draft.state.queues
+    return QueueNames({number: queues[number].name for number in command.numbers if number in queues})
 
 
 def _description(queue: Queue, now: Nanos) -> QueueDescription:

@@ -15,7 +15,7 @@ from penstock.model.answers import Discarded, Done, Location, OwedList, Parcel
 from penstock.model.courier_commands import Admit, ListOwed, Locate, NoteTaken
 from penstock.model.events import Arrived, CameFrom, CopiedFrom, Queued
 from penstock.model.settings import QueueSettings
-from penstock.model.shard_events import IS_UNCHANGED, OWN_DELAY, OWN_LIFETIME, Collected, Taken
+from penstock.model.shard_events import IS_UNCHANGED, OWN_DELAY, OWN_LIFETIME, Collected, Learned, Taken
 from penstock.model.values import Nanos
 
 _DONE = Done()
@@ -33,6 +33,10 @@ def admit(draft: Draft, command: Admit) -> Done | Discarded:
             admission.move(parcel)
         else:
             admission.copy(parcel)
+    for version in command.versions:
+        about = draft.number(version.object)
+        facts = (version.queue, version.sequence, version.changed, about, version.key, version.digest)
+        draft.events.append(Learned(draft.now, *facts))
     draft.events.append(Collected(draft.now, command.shard, *command.to))
     return _DONE
 

@@ -28,7 +28,7 @@ from penstock.model.answers import Published, Refused
 from penstock.model.commands import NewMessage, PublishTopics
 from penstock.model.events import Logged, QueuedRun, Unchanged, UnchangedRun
 from penstock.model.settings import QueueSettings
-from penstock.model.shard_events import IS_UNCHANGED, OWN_DELAY, OWN_LIFETIME, Routed
+from penstock.model.shard_events import IS_UNCHANGED, OWN_DELAY, OWN_LIFETIME, Routed, Versioned
 from penstock.model.values import Nanos, Place
 
 _UNDECIDED = Published(0, 0, "Q")
@@ -104,8 +104,9 @@ def _detects(settings: QueueSettings) -> bool:
 def publish_topics(draft: Draft, command: PublishTopics) -> list[Published] | Refused:
     if command.queue and draft.queue(command.queue) is None:
         return Refused(Reason.NO_QUEUE, command.queue)
-    is_alone = draft.state.queue_step == 1 or command.queue
-    return (_Publishing if is_alone else _PublishingForAll)(draft, command).decide()
+    if draft.state.queue_step == 1:
+        return _Publishing(draft, command).decide()
+    return (_PublishingVersions if command.queue else _PublishingForAll)(draft, command).decide()
 
 
 class _Publishing:
@@ -367,8 +368,20 @@ class _Publishing:
         return visible_at, expires_at
 
 
-class _PublishingForAll(_Publishing):
-    """Publishes in one of several shards: to the queues and channels here, with a promise to those elsewhere."""
+class _PublishingVersions(_Publishing):
+    """Publishes in one of several shards: those that answer for the keys of new versions learn of them."""
+
+    def _publish_to(self, targets: _Targets, runs: list[_Run], digest: bytes) -> None:
+        super()._publish_to(targets, runs, digest)
+        for run in runs:
+            if run.contents and run.places[0] is None:
+                first = self._answers[run.indexes[0]]
+                facts = (first.queue, first.sequence, len(run.messages))
+                self._draft.events.append(Versioned(self._draft.now, *facts))
+
+
+class _PublishingForAll(_PublishingVersions):
+    """Publishes to the queues and channels here, with a promise to those elsewhere."""
 
     def _queues_of(self, message: NewMessage) -> list[Queue]:
         state, names = self._draft.state, roots(message.topics, message.object)

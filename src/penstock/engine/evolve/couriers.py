@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from penstock.engine.evolve.arrivals import arrive
+from penstock.engine.history import note
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
 from penstock.model.answers import Owed
 from penstock.model.events import Arrived, CameFrom, CopiedFrom, Sent, SentAsDead
 from penstock.model.lifecycle import DELAYED, READY
-from penstock.model.shard_events import Collected, Routed, Taken
+from penstock.model.shard_events import Collected, Learned, Routed, Taken, Versioned
 from penstock.model.values import Cursor, Position
 
 
@@ -16,6 +17,17 @@ def routed(state: EngineState, _: Routed, position: Position) -> None:
     """A promise to other shards, which they find in the log."""
     state.couriers.routed += 1
     state.couriers.promised = position
+
+
+def versioned(state: EngineState, _: Versioned, position: Position) -> None:
+    """As `routed`, for the shards that answer for the keys."""
+    state.couriers.routed += 1
+    state.couriers.promised = position
+
+
+def learned(state: EngineState, event: Learned, position: Position) -> None:
+    facts = (event.queue, event.sequence, event.created, position)
+    note(state.history, state.names.texts[event.object], event.key, event.content, *facts)
 
 
 def sent(state: EngineState, event: Sent, _: Position) -> None:

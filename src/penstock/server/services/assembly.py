@@ -25,6 +25,8 @@ from penstock.server.services.departures import Departures
 from penstock.server.services.disk import DiskService
 from penstock.server.services.event_streams import EventStreams
 from penstock.server.services.lake_reads import LakeReads
+from penstock.server.services.loans.borrower import Borrower
+from penstock.server.services.loans.lender import Lender
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.services.name_sweep import NameSweeps
@@ -47,6 +49,8 @@ class Services(NamedTuple):
     audit: Audit
     courier: Courier
     departures: Departures
+    borrower: Borrower
+    lender: Lender
     token_changes: TokenChanges
     damaged_messages: DamagedMessages
     staged_batches: StagedBatches
@@ -95,6 +99,8 @@ def assemble(
         audit=audit,
         courier=courier,
         departures=departures,
+        borrower=Borrower(writer),
+        lender=Lender(writer),
         token_changes=TokenChanges(writer, identities, has_tokens=has_tokens),
         damaged_messages=DamagedMessages(writer),
         staged_batches=StagedBatches(writer, config.topics.new_queue),

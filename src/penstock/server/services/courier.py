@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,15 @@ from penstock.server.writer.port import ClientPort, ServicePort
 logger = logging.getLogger(__name__)
 
 
+class _Awaiting:
+    """Somebody waits until all is here that another shard owed at a moment."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after  # How many questions had been asked then.
+        self.until: int | None = None  # Where the log there ended then, or a little later; None: not known yet.
+        self.came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
 class _Source:
     """Another shard, and how far this one has come there."""
 
@@ -36,11 +45,14 @@ class _Source:
         self.told: int | None = None  # The changes of channels that it knows.
         self._changes = 0  # Of channels, when the question was asked that is not answered.
         self._answered: asyncio.Future[Any] | None = None
+        self._questions = 0  # How many were asked.
+        self._awaiting: list[_Awaiting] = []
 
     async def ask(self, question: CollectParcels, changes: int) -> Parcels | Refused | None:
         """The answer, however long it takes; None if channels have changed. The question is withdrawn if nobody waits
         for the answer any more."""
         self._changes = self.told = changes
+        self._questions += 1
         answered = self._answered = asyncio.get_running_loop().create_future()
         pending = self.port.submit(question, partial(resolve, answered))
         found: Parcels | Refused | None = None
@@ -57,6 +69,27 @@ class _Source:
         if self._answered and self._changes != changes:
             resolve(self._answered, None)
 
+    async def has_come(self) -> None:
+        """Wait until all is here that is owed now. What was asked before may not find all of it."""
+        awaiting = _Awaiting(self._questions)
+        self._awaiting.append(awaiting)
+        if self._answered:
+            resolve(self._answered, None)
+        await awaiting.came
+
+    @property
+    def is_awaited(self) -> bool:
+        self._awaiting = [each for each in self._awaiting if not each.came.done()]
+        return bool(self._awaiting)
+
+    def has_reached(self, offset: int, end: int) -> None:
+        """What was owed before this offset is here; the log ended at `end` when the last question was answered."""
+        for each in self._awaiting:
+            if each.after < self._questions:
+                each.until = end if each.until is None else each.until
+                if offset >= each.until:
+                    resolve(each.came, None)
+
     def lag_seconds(self, now: Nanos) -> float:
         return 0.0 if self.behind_since is None else max(0.0, (now - self.behind_since) / SECOND_NS)
 
@@ -67,6 +100,11 @@ class Courier(Service):
         super().__init__(writer)
         self._new_queue = new_queue
         self._sources: dict[int, _Source] = {}
+        self.on_versions: Callable[[Sequence[tuple[str, bytes]]], None] = lambda _: None  # Keys with new versions.
+
+    async def has_come(self, shard: int) -> None:
+        """Wait until all that another shard owes now is here, durably."""
+        await self._sources[shard].has_come()
 
     def connect(self, sources: Mapping[int, ClientPort]) -> None:
         """`sources`: all other shards."""
@@ -120,7 +158,8 @@ class Courier(Service):
         engine = self.writer.engine
         at, changes = engine.couriers.cursor(shard), engine.routing.changes
         # Whether it is still behind, it wants to know at once.
-        wait_ns = COURIER_WAIT_SECONDS * SECOND_NS if source.behind_since is None else 0
+        is_behind = source.behind_since is not None or source.is_awaited
+        wait_ns = 0 if is_behind else COURIER_WAIT_SECONDS * SECOND_NS
         channels = None if source.told == changes else self._channels()
         question = CollectParcels(engine.shard, at, engine.routing.patterns(), wait_ns, channels)
         answer = await source.ask(question, changes)
@@ -131,11 +170,12 @@ class Courier(Service):
         source.dead_letters = answer.dead_letters
         if answer.to == at:
             source.behind_since = None
+            source.has_reached(answer.end, answer.end)
             return False
         ahead = self.writer.now() - answer.now
         source.behind_since = min([parcel.time + ahead for parcel in answer.parcels], default=None)
-        admission = Admit(shard, at, answer.to, changes, answer.parcels, ahead, self._new_queue)
-        admitted = await answer_to(self.writer, admission)
+        came = (answer.parcels, ahead, self._new_queue, answer.versions)
+        admitted = await answer_to(self.writer, Admit(shard, at, answer.to, changes, *came))
         if isinstance(admitted, Refused):
             if not source.is_refused:
                 logger.warning("courier_waits", extra={"reason": admitted.sentence, "shard": shard})
@@ -143,4 +183,6 @@ class Courier(Service):
         if not isinstance(admitted, Discarded):
             source.messages += len(answer.parcels)
             source.behind_since = None
+            self.on_versions([(each.object, each.key) for each in answer.versions])
+            source.has_reached(answer.to.offset, answer.end)
         return False

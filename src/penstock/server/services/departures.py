@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -23,20 +23,23 @@ from penstock.limits import (
     COURIER_READ_BYTES,
     COURIER_RECENT_BYTES,
     SECOND_NS,
+    VERSION_BYTES,
 )
 from penstock.model.answers import Owed, OwedList, Parcel, Parcels, Refused
 from penstock.model.courier_commands import CollectParcels, ListOwed, NoteTaken
 from penstock.model.events import Logged
 from penstock.model.values import Cursor as Reached
+from penstock.model.values import LearnedVersion
 from penstock.server.measures import Samples
 from penstock.server.services.contract import Service, answer_to, when_fetched
 from penstock.server.services.log_reads import LogReads
 from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
-from penstock.server.shards.parcels import Wanted, bytes_of, copy_of, moved
+from penstock.server.shards.parcels import TextOf, Wanted, bytes_of, copy_of, moved, versions_by_shard
+from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.port import Reply, ServicePort
 from penstock.storage.log.batch import Batches, Point
 from penstock.storage.log.parts import part_at
-from penstock.storage.log.routed import routed_in
+from penstock.storage.log.routed import Promised, promised_in
 from penstock.storage.log.view import Cursor, View
 
 logger = logging.getLogger(__name__)
@@ -44,23 +47,58 @@ logger = logging.getLogger(__name__)
 _GIVEN_UP = Refused(Reason.UNAVAILABLE, "this process does not serve the shard any more")
 
 
+Versions = dict[int, list[LearnedVersion]]  # By the shard that answers for their keys.
+
+
 class _Promise(NamedTuple):
-    """Messages with the same topics for other shards, and where their batch ends."""
+    """What other shards are to hear of, and where its batch ends: copies with the same topics, or versions."""
 
     end: int
-    messages: list[Logged]
+    messages: Sequence[Logged]
     options: int
+    versions: Versions
 
     @property
     def size(self) -> int:
-        return sum([len(each.body) for each in self.messages])
+        return sum([len(each.body) for each in self.messages]) + sum(map(_bytes_of, self.versions.values()))
 
 
-def _promises_in(cursor: Cursor, view: View) -> tuple[list[_Promise], int]:
-    """Those in the next piece of the log, and the offset where that ends; 0 at the end of the view."""
-    batches = _batches(cursor, view)
-    found = [_Promise(header.end.offset, *each) for header, payload in batches for each in routed_in(header, payload)]
-    return found, batches[-1][0].end.offset if batches else 0
+def _bytes_of(versions: list[LearnedVersion]) -> int:
+    return sum([VERSION_BYTES + len(each.key) for each in versions])
+
+
+class _Owed(NamedTuple):
+    """What one shard gets of some promises, and the offset up to which they were looked through."""
+
+    copies: list[Parcel]
+    versions: list[LearnedVersion]
+    to: int
+
+    def __bool__(self) -> bool:
+        return bool(self.copies or self.versions)
+
+
+class _Promises:
+    """Reads promises from the log."""
+
+    def __init__(self, text: TextOf) -> None:
+        self._text = text
+        self.shards = ShardMap()
+
+    def next(self, cursor: Cursor, view: View) -> tuple[list[_Promise], int]:
+        """Those in the next piece of the log, and the offset where that ends; 0 at the end of the view."""
+        batches = _batches(cursor, view)
+        found = [
+            self._made(header.end.offset, each)
+            for header, payload in batches
+            for each in promised_in(header, payload)
+        ]
+        return found, batches[-1][0].end.offset if batches else 0
+
+    def _made(self, end: int, promised: Promised) -> _Promise:
+        if promised.are_versions:
+            return _Promise(end, (), 0, versions_by_shard(promised.messages, self.shards, self._text))
+        return _Promise(end, promised.messages, promised.options, {})
 
 
 def _batches(cursor: Cursor, view: View) -> Batches:
@@ -76,8 +114,9 @@ def _batches(cursor: Cursor, view: View) -> Batches:
 class _Recent:
     """The newest promises, from one offset of the log up to its durable end."""
 
-    def __init__(self, writer: ServicePort) -> None:
+    def __init__(self, writer: ServicePort, promises: _Promises) -> None:
         self._writer = writer
+        self._in_log = promises
         self.reset()
 
     def reset(self) -> None:
@@ -103,7 +142,7 @@ class _Recent:
             return False
         cursor, view, found = Cursor(self.end.position), log.view(), 0
         try:
-            while (piece := _promises_in(cursor, view))[1]:
+            while (piece := self._in_log.next(cursor, view))[1]:
                 self._add(piece[0])
                 found += len(piece[0])
         finally:
@@ -150,21 +189,22 @@ class Departures(Service):
     def __init__(self, writer: ServicePort, reads: LogReads) -> None:
         super().__init__(writer)
         self._names = reads.names
+        self._promises = _Promises(reads.names.name)
         self._home: Callable[[str], int] = lambda _: 0
         self.others: frozenset[int] = frozenset()
         self._reached: dict[int, Reached] = {}  # By shard: its cursor, as far as it has asked since the start.
         self._has: dict[int, int] = {}  # By shard: it has all that it wants from before this offset.
         self._had = asyncio.Event()  # Replaced whenever one has more.
-        self._recent = _Recent(writer)
+        self._recent = _Recent(writer, self._promises)
         self.channels = ChannelsElsewhere()
         self._committed = asyncio.Event()  # Replaced after each commit that someone may wait for.
         self._tasks: set[asyncio.Task[None]] = set()
         self._named: set[str] | None = None  # The dead-letter queues of queues here; None after a queue has changed.
 
-    def connect(self, shard: int, shards: int, home: Callable[[str], int]) -> None:
-        """This is one of several shards, and others will ask. `home`: the shard of a queue, by its name."""
-        self._home = home
-        self.others = frozenset(range(shards)) - {shard}
+    def connect(self, shard: int, shards: ShardMap) -> None:
+        """This is one of several shards, and others will ask."""
+        self._home, self._promises.shards = shards.of_name, shards
+        self.others = frozenset(range(shards.shards)) - {shard}
         self.writer.on_commit.append(self._after_commit)
         self.writer.on_queue.append(self._after_queue)
 
@@ -271,22 +311,23 @@ class Departures(Service):
         running = asyncio.get_running_loop()
         deadline = running.time() + command.wait_ns / SECOND_NS
         while True:
-            committed = self._committed
-            copies, offset = await self._copies(wanted, offset)
-            if not copies:
+            committed, end = self._committed, self._recent.end.offset
+            found = await self._promised(wanted, offset)
+            offset = found.to
+            if not found:
                 self._note_has(command.shard, offset)
             owed = await self._owed(command)
             if isinstance(owed, Refused):
                 return owed
             parcels, serial = owed
-            if copies or parcels or offset - command.after.offset > COURIER_PROGRESS_RECORDS:
-                to, dead_letters = Reached(offset, serial), self._dead_letters(command.shard)
-                return Parcels(to, self.writer.now(), [*copies, *parcels], dead_letters)
+            facts = (self._dead_letters(command.shard), found.versions, end)
+            if found or parcels or offset - command.after.offset > COURIER_PROGRESS_RECORDS:
+                return Parcels(Reached(offset, serial), self.writer.now(), [*found.copies, *parcels], *facts)
             try:
                 async with asyncio.timeout_at(deadline):
                     await committed.wait()
             except TimeoutError:
-                return Parcels(command.after, self.writer.now(), [], self._dead_letters(command.shard))
+                return Parcels(command.after, self.writer.now(), [], *facts)
 
     def _dead_letters(self, shard: int) -> list[str]:
         """The queues of a shard that queues here name as their dead-letter queue."""
@@ -296,24 +337,24 @@ class Departures(Service):
             named = self._named = {policy.dead_letter_queue for policy in policies if policy}
         return [name for name in sorted(named) if self._home(name) == shard]
 
-    async def _copies(self, wanted: Wanted, offset: int) -> tuple[list[Parcel], int]:
-        """The messages for topics after an offset, as many as fit, and the offset up to which they were found."""
+    async def _promised(self, wanted: Wanted, offset: int) -> _Owed:
+        """What was promised after an offset, as much as fits."""
         if not self._recent.has_all_after(offset):
-            return await self._copies_in_log(wanted, offset)
+            return await self._promised_in_log(wanted, offset)
         end = self._recent.end.offset
         return self._chosen(wanted, self._recent.after(offset), end)
 
-    async def _copies_in_log(self, wanted: Wanted, offset: int) -> tuple[list[Parcel], int]:
+    async def _promised_in_log(self, wanted: Wanted, offset: int) -> _Owed:
         view = self.writer.log.view()
         start = await when_fetched(partial(self._start_of, view, offset))
-        cursor, found = Cursor(start.position), list[Parcel]()
+        cursor, found = Cursor(start.position), _Owed([], [], offset)
         try:
             while not found and (piece := await when_fetched(partial(self._sound_promises, cursor, view)))[1]:
-                found, offset = self._chosen(wanted, piece[0], piece[1])
+                found = self._chosen(wanted, *piece)
                 await asyncio.sleep(0)
         finally:
             cursor.close()
-        return found, offset
+        return found
 
     def _start_of(self, view: View, offset: int) -> Point:
         """Where the batch with an offset begins. Raises `BeingFetchedError` rather than wait for another machine."""
@@ -327,22 +368,25 @@ class Departures(Service):
         `BeingFetchedError` rather than wait for another machine."""
         if cursor.position < view.end.position:
             self.writer.log.require(cursor.position)
-        piece = _promises_in(cursor, view)
+        piece = self._promises.next(cursor, view)
         if self.writer.failure:
             raise LogFailedError(self.writer.failure)
         return piece
 
-    def _chosen(self, wanted: Wanted, promises: list[_Promise], end: int) -> tuple[list[Parcel], int]:
-        chosen, size = list[Parcel](), 0
+    def _chosen(self, wanted: Wanted, promises: list[_Promise], end: int) -> _Owed:
+        copies, versions, size = list[Parcel](), list[LearnedVersion](), 0
         for at, promise in enumerate(promises):
-            topics = self._names.name(promise.messages[0].topics) or ""
-            if wanted.wants(topics):
-                chosen += [copy_of(each, promise.options, topics, self._names.name) for each in promise.messages]
+            if promise.versions:
+                mine = promise.versions.get(wanted.shard, [])
+                versions += mine
+                size += _bytes_of(mine)
+            elif promise.messages and wanted.wants(topics := self._names.name(promise.messages[0].topics) or ""):
+                copies += [copy_of(each, promise.options, topics, self._names.name) for each in promise.messages]
                 size += promise.size
-            is_full = size > COURIER_BYTES_MAX or len(chosen) > COURIER_MESSAGES_MAX
+            is_full = size > COURIER_BYTES_MAX or len(copies) > COURIER_MESSAGES_MAX
             if is_full and at + 1 < len(promises) and promises[at + 1].end > promise.end:
-                return chosen, promise.end  # A cursor is between two batches.
-        return chosen, end
+                return _Owed(copies, versions, promise.end)  # A cursor is between two batches.
+        return _Owed(copies, versions, end)
 
     async def _owed(self, command: CollectParcels) -> tuple[list[Parcel], int] | Refused:
         """The messages in the outbox, and the serial of the last. They are durable, because the answer is."""

@@ -150,9 +150,11 @@ class StagedBatches(Service):
                 raise
             if self._home(step.publish) != _HERE:
                 return steps, step
-            steps.append(answer_to(self.writer, AdmitRows(step.query, step.batch, step.at, step.to, step.publish)))
+            steps.append(
+                answer_to(self._ports[_HERE], AdmitRows(step.query, step.batch, step.at, step.to, step.publish))
+            )
             if staging.stands_at(step.query, step.batch, step.at):
-                break  # The step was refused; its answer has the reason.
+                break  # It was refused; its answer has the reason. Or it waits for keys of other shards.
         return steps, None
 
     async def _send(self, step: TakeRows) -> bool:

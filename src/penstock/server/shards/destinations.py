@@ -6,7 +6,7 @@ services of a shard send, or that is part of a request which is sent to its shar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -326,21 +326,19 @@ def _listed(lists: list[QueueList | Refused], wanted: slice) -> Answer:
 
 
 def _describe_object(command: commands.DescribeObject, shards: ShardMap) -> Destination:
-    return _everywhere(command, shards, lambda found: _described(found, command.limit))
+    """Others know of a key that has not changed since an earlier release: then each had its own versions."""
+    home = shards.of_object(command.object, command.key)
+    others = [(shard, command) for shard in range(shards.shards) if shard != home]
+    return Parts([(home, command), *others], _described, 1, _is_unknown) if others else home
 
 
-def _described(answers: list[ObjectDescription | Refused], limit: int) -> Answer:
-    """Versions are stored in the shards of the queues that they were published to."""
+def _is_unknown(answers: list[Any]) -> bool:
+    return isinstance(answers[-1], Refused) and answers[-1].reason is Reason.NO_OBJECT
+
+
+def _described(answers: list[ObjectDescription | Refused]) -> Answer:
     found = [answer for answer in answers if isinstance(answer, ObjectDescription)]
-    if not found:
-        return answers[0]
-    versions = _newest_first(version for each in found for version in each.versions)
-    names = {number: name for each in found for number, name in each.queues.items()}
-    return ObjectDescription(_newest_first(each.newest for each in found)[0], versions[:limit], names)
-
-
-def _newest_first(versions: Iterable[Any]) -> list[Any]:
-    return sorted(versions, key=lambda version: version.changed, reverse=True)
+    return max(found, key=lambda each: each.newest.changed) if found else answers[0]
 
 
 def _schedule(command: Any, shards: ShardMap) -> Destination:
@@ -454,7 +452,9 @@ DESTINATIONS: dict[type[Command], Row | None] = {
             *(commands.Tick, schedule_commands.RunDue),
             *(courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit),
             *(courier_commands.CollectParcels, courier_commands.Locate, courier_commands.Recall),
-            *(courier_commands.ClaimKey, courier_commands.ReleaseKey),
+            *(courier_commands.ClaimKey, courier_commands.ReleaseKey, courier_commands.NameQueues),
+            *(courier_commands.OpenLoans, courier_commands.KeepLoans),
+            *(courier_commands.BorrowKeys, courier_commands.ReturnKeys),
         ),
         None,
     ),

@@ -4,15 +4,26 @@ and what happened to messages that they follow."""
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 from penstock.model.answers import Done
 from penstock.model.client import Client
-from penstock.model.commands import Command, PublishOnce, PublishTopics
-from penstock.model.courier_commands import CollectParcels, LearnChannel, Recall
+from penstock.model.commands import Command, DescribeObject, PublishOnce, PublishTopics
+from penstock.model.courier_commands import (
+    BorrowKeys,
+    CollectParcels,
+    KeepLoans,
+    LearnChannel,
+    OpenLoans,
+    Recall,
+    ReturnKeys,
+)
 from penstock.model.values import Stage
 from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
-from penstock.server.writer.port import ClientPort, Pending, Reply
+from penstock.server.shards.keyed import KEYED, Key, keys_of
+from penstock.server.writer.port import Pending, Reply, ServicePort
 
 _TO_TOPICS = frozenset((PublishTopics, PublishOnce))
 
@@ -27,22 +38,58 @@ class Recalling(Protocol):
     def recall(self, command: Recall, reply: Reply) -> None: ...
 
 
+class Borrowing(Protocol):
+    def carry_out(
+        self, keys: Sequence[Key], submit: Callable[[Reply, Stage], object], reply: Reply, stage: Stage
+    ) -> None: ...
+
+    def naming(self, reply: Reply) -> Reply: ...
+
+    def open(self, command: OpenLoans, reply: Reply) -> None: ...
+
+    def keep(self, command: KeepLoans, reply: Reply) -> Pending | None: ...
+
+
+class Lending(Protocol):
+    def borrow(self, command: BorrowKeys, reply: Reply) -> None: ...
+
+    def take_back(self, command: ReturnKeys, reply: Reply) -> None: ...
+
+
 class OwnPort:
     """What is not here is that of the writer. `submit` is for services, `submit_as` for clients."""
 
-    def __init__(self, writer: ClientPort, departures: Collecting, recalls: Recalling) -> None:
+    def __init__(
+        self,
+        writer: ServicePort,
+        departures: Collecting,
+        recalls: Recalling,
+        borrower: Borrowing,
+        lender: Lending,
+    ) -> None:
+        self._writer = writer
         self._submit, self._submit_as = writer.submit, writer.submit_as
         self._departures = departures
         self._recalls = recalls
+        self._borrower = borrower
+        self._acts: dict[type[Command], Callable[[Any, Reply], Pending | None]] = {
+            CollectParcels: lambda command, reply: _Collected(departures.collect(command, reply)),
+            Recall: recalls.recall,
+            OpenLoans: borrower.open,
+            KeepLoans: borrower.keep,
+            BorrowKeys: lender.borrow,
+            ReturnKeys: lender.take_back,
+        }
         self.refusal, self.decide_collected = writer.refusal, writer.decide_collected
         self.when, self.reach, self.watch = writer.when, writer.reach, writer.watch
         self.follow, self.waiting = writer.follow, writer.waiting
 
     def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
-        if isinstance(command, CollectParcels):
-            return _Collected(self._departures.collect(command, reply))
-        if type(command) is Recall:
-            self._recalls.recall(command, reply)
+        kind = type(command)
+        if act := self._acts.get(kind):
+            return act(command, reply)
+        if kind in KEYED and (keys := keys_of(command, self._writer.engine)):
+            self._borrower.carry_out(keys, partial(self._submit, command), reply, stage)
             return None
         return self._submit(command, reply, stage)
 
@@ -51,8 +98,14 @@ class OwnPort:
             self._departures.channels.learn_one(command)
             reply(Done())
             return None
-        if type(command) in _TO_TOPICS:
+        kind = type(command)
+        if kind in _TO_TOPICS:
             reply = self._departures.channels.naming(command, reply)
+        if kind in KEYED and (keys := keys_of(command, self._writer.engine)):
+            if kind is DescribeObject:
+                reply = self._borrower.naming(reply)
+            self._borrower.carry_out(keys, partial(self._submit_as, client, command), reply, stage)
+            return None
         return self._submit_as(client, command, reply, stage)
 
 

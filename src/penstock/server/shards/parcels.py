@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.engine.history import content_digests
 from penstock.engine.routing import roots
 from penstock.engine.topics import has_topic
 from penstock.model.answers import Owed, Parcel
 from penstock.model.events import Logged
+from penstock.model.values import LearnedVersion
+from penstock.server.shards.shard_map import ShardMap
 
 TextOf = Callable[[int], str | None]  # The text of a name, by its number.
 
@@ -16,7 +19,7 @@ class Wanted:
     """What a shard wants of others: messages for its queues, and for the patterns of its channels."""
 
     def __init__(self, shard: int, patterns: Sequence[str], home: Callable[[str], int]) -> None:
-        self._shard = shard
+        self.shard = shard
         self._patterns = patterns
         self._home = home
         self._known: dict[str, bool] = {}
@@ -29,7 +32,7 @@ class Wanted:
         return found
 
     def _decide(self, topics: Sequence[str]) -> bool:
-        if any(self._home(root) == self._shard for root in roots(tuple(topics), "")):
+        if any(self._home(root) == self.shard for root in roots(tuple(topics), "")):
             return True
         return any(has_topic(topics, pattern) for pattern in self._patterns)
 
@@ -55,6 +58,17 @@ def copy_of(message: Logged, options: int, topics: str, text: TextOf) -> Parcel:
         headers=message.headers,
         body=message.body,
     )
+
+
+def versions_by_shard(messages: Sequence[Logged], shards: ShardMap, text: TextOf) -> dict[int, list[LearnedVersion]]:
+    """New versions, by the shard that answers for their keys."""
+    found: dict[int, list[LearnedVersion]] = {}
+    digests = content_digests([message.body for message in messages])
+    for message, digest in zip(messages, digests, strict=True):
+        about, key = text(message.object) or "", message.key
+        version = LearnedVersion(about, key, digest, message.queue, message.sequence, message.time)
+        found.setdefault(shards.of_object(about, key), []).append(version)
+    return found
 
 
 def moved(owed: Owed, extent: bytes) -> Parcel:

@@ -1,12 +1,13 @@
-"""Which shard has a queue: by its name, or by its number. And which has an idempotency key."""
+"""Which shard has a queue: by its name, or by its number. And which answers for an idempotency key, or an object."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 
 from penstock.limits import SHARD_MAX, SHARDS_OF_NAMES_MAX
+from penstock.storage.history.versions import name_of
 
 
 class ShardMap:
@@ -29,6 +30,20 @@ class ShardMap:
 
     def of_number(self, number: int) -> int:
         return (number - 1) % self.shards
+
+    def of_object(self, about: str, key: bytes) -> int:
+        """The shard that answers for an object and a key: it knows the newest version, wherever that is."""
+        return shard_of_version(name_of(about, key), self.shards)
+
+
+def shard_of_version(name: bytes, shards: int) -> int:
+    """`name`: of an object and a key, as the Object History has it."""
+    return _hashed(name) % shards
+
+
+def answers_for(shard: int, shards: int) -> Callable[[str, bytes], bool]:
+    """Whether a shard answers for an object and a key."""
+    return lambda about, key: shard_of_version(name_of(about, key), shards) == shard
 
 
 def _hashed(text: bytes) -> int:

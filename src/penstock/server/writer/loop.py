@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 from penstock.engine.engine import Engine
+from penstock.engine.schedules import Planned
 from penstock.errors import DamagedExtentError, Reason
 from penstock.limits import BATCH_BYTES_MAX
 from penstock.model.answers import Done, Refused
@@ -126,6 +127,17 @@ class Loop:
     def reach(self, stage: Stage, reply: Reply) -> None:
         """Like `when`, but always called: with `Done`, or with `Refused` if the log fails first."""
         self.commit.hold(reply, _DONE, stage)
+
+    def hold_schedules(self, needs_keys: Callable[[Planned], bool]) -> None:
+        """Ask before a schedule runs that is due. True: it is held until it is released."""
+        self._serving.needs_keys = needs_keys
+
+    def release_schedule(self, name: str, reply: Reply, stage: Stage = _SYNC) -> None:
+        """Run a schedule that was held, if it is due; answered when that is as durable as asked."""
+        if not self.commit.failure:
+            self.engine.schedules.release(name)
+            self._serving.run_schedules()
+        self.commit.hold(reply, _unwritable(self.commit.failure) if self.commit.failure else _DONE, stage)
 
     def watch(self, queue: str, wake: Callable[[], None]) -> Watch:
         """Call once when the queue has a ready message; now, if it has one. The queue need not exist yet."""

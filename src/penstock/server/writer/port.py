@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.engine.engine import Engine
+from penstock.engine.schedules import Planned
 from penstock.errors import DamagedExtentError
 from penstock.model.answers import Refused
 from penstock.model.client import Client
@@ -99,6 +100,12 @@ class ServicePort(ClientPort, Protocol):
     @property
     def failure(self) -> str | None:
         """Why the log cannot be written; None if it can."""
+
+    def hold_schedules(self, needs_keys: Callable[[Planned], bool]) -> None:
+        """Ask before a schedule runs that is due. True: it is held until it is released."""
+
+    def release_schedule(self, name: str, reply: Reply, stage: Stage = Stage.SYNC) -> None:
+        """Run a schedule that was held, if it is due; answered when that is as durable as asked."""
 
     def now(self) -> Nanos:
         """The time, later than that of every event so far."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+from penstock.engine.schedules import Planned
 from penstock.limits import SCHEDULES_RUN_AT_ONCE, WAKES_MAX
 from penstock.model.answers import Answer, Delivery, Done, Receipt, Refused
 from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull, Tick
@@ -41,6 +42,7 @@ class Serving:
         self._scheduler = scheduler
         self._wake_is_due = False
         self.fetches = Fetches(scheduler)
+        self.needs_keys: Callable[[Planned], bool] = lambda _: False  # Then somebody gets them, and releases it.
         waiters.receivers.on_due = self._due_again
 
     def carry_out(self, command: Command) -> Answer:
@@ -74,9 +76,13 @@ class Serving:
         executor = self._executor
         schedules = executor.engine.schedules
         for _ in range(SCHEDULES_RUN_AT_ONCE):
-            if schedules.next_due > executor.wall():
+            planned = schedules.first_due(executor.wall())
+            if planned is None:
                 break
-            executor.decide(_RUN_DUE)
+            if self.needs_keys(planned):
+                schedules.hold()
+            else:
+                executor.decide(_RUN_DUE)
         self.wake()
         self._calendar.set(schedules.next_due)
 

@@ -19,13 +19,14 @@ from penstock.storage.history.versions import ROW, Changes
 _KEYS_AT_ONCE = 100_000
 
 
-def split_history(source: Path, targets: list[Path], shard_of: Callable[[Version], int]) -> None:
-    """Make a history in each of the directories, unless it would have no keys. `source` is not changed."""
+def split_history(source: Path, targets: list[Path], shard_of: Callable[[bytes], int]) -> None:
+    """Make a history in each of the directories, unless it would have no keys. `source` is not changed. `shard_of`:
+    the one that answers for an object and a key, by their name."""
     with closing(StoredVersions(source)) as whole:
         entries = whole.entries()
         while some := list(islice(entries, _KEYS_AT_ONCE)):
             for shard, path in enumerate(targets):
-                _load(path, [entry for entry in some if shard_of(entry[1]) == shard])
+                _load(path, [entry for entry in some if shard_of(entry[0]) == shard])
         for path in targets:
             if path.exists():
                 _complete(path, whole.blocks(), whole.reached)
