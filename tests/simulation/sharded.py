@@ -132,7 +132,7 @@ class ShardedWorld(Requests):
         self._calm_at: Nanos = NEVER_NS
         self.workers = self._employ()
         people: list[type[Client]] = [Publisher] * 5 + [Retrier] * 2 + [Consumer] * 8 + [Receiver] * 3 + [Janitor]
-        people += [Keeper, Pusher, Pusher] + [Spreader] * 4 + [Founder, Messenger, Teller, Teller, Teller]
+        people += [Keeper, Pusher, Pusher] + [Spreader] * 4 + [Founder, Messenger] + [Teller] * 5
         self.clients = [person(self, f"{person.__name__} {number}") for number, person in enumerate(people)]
 
     def _employ(self) -> list[Worker]:

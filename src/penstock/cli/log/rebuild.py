@@ -116,12 +116,11 @@ def _summary(keys: int, kept: int, is_incomplete: bool, trouble: str | None) -> 
 def _messages(
     data: DataDirectory, identity: Identity, view: View, advance: Callable[[int], None]
 ) -> Iterator[KeyedMessage]:
-    """Every version in the log that is about a queue of this shard, or that it answers for."""
+    """Every version in the log of the keys that this shard answers for."""
     names, is_mine = Names(data, view), answers_for(identity.shard, identity.shards)
     for header, payload in batches(view):
         for message in keyed_messages(header, payload, names):
-            is_stored_here = (message.queue - 1) % identity.shards == identity.shard
-            if is_stored_here or is_mine(message.about, message.key):
+            if is_mine(message.about, message.key):
                 yield message
         advance(header.total_bytes)
 

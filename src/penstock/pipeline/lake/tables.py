@@ -126,7 +126,7 @@ LEASES = Table(
     whole=True,
 )
 
-# Content is compared within a shard, as the broker does.
+# Content is compared within a shard. The broker compares with the newest version of all.
 KEY = {"object": _TEXT, "key": _BYTES, "shard": _INT}
 VERSION = {"offset": _LONG, "time": TIME, **PLACE, "hash": _TEXT}
 
