@@ -21,8 +21,8 @@ after it.
 it. The message is removed earlier than asked, never later, and workers need not pay for a decision between any two
 messages.
 
-Over several shards, a publish with an object and a key is decided when the key was borrowed from the shard that answers
-for it: maybe after what a client that does not wait for answers has sent next.
+Over several shards, a publish with an object and a key is decided when the key was borrowed from the shard that
+answers for it: maybe after what a client that does not wait for answers has sent next.
 """
 
 from __future__ import annotations
