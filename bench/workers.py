@@ -102,16 +102,16 @@ def _broker(scratch: Path, count: int) -> Iterator[Broker]:
         broker = Broker(directory, options, is_pinned=False)
         broker.start()
         try:
-            _make_queues(broker)
+            make_queues(broker, *QUEUES)
             yield broker
         finally:
             broker.end()
 
 
-def _make_queues(broker: Broker) -> None:
+def make_queues(broker: Broker, *queues: str) -> None:
     """Workers answer 503 until they have links to all others."""
     deadline = time.monotonic() + LINK_SECONDS_MAX
-    for queue in QUEUES:
+    for queue in queues:
         while True:
             try:
                 broker.make_queue(queue)

@@ -180,6 +180,7 @@ COURIER_PROGRESS_RECORDS = 10_000  # After so many events a cursor is moved, eve
 ARRIVAL_LOOK_SECONDS = 0.01  # Between two looks for a message that is on its way to another shard,
 ARRIVAL_SECONDS_MAX = 2.0  # and for how long its document waits until it is there.
 LOCATE_QUESTIONS_PER_SHARD = 8  # About one message that moves while it is looked for; then the client tries again.
+COURIER_PROGRESS_BYTES = 2 << 20  # The same, in bytes of log: it is kept for cursors that have not moved.
 COURIER_WAIT_SECONDS = 60  # How long a shard waits for what it is owed before it asks again.
 COURIER_RETRY_SECONDS = 0.1  # After a shard could not be asked.
 KEYS_WAIT_SECONDS = 5.0  # For objects and keys that another shard answers for, and that a third one may have.

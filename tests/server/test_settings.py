@@ -36,6 +36,14 @@ def from_environment(**environ: str) -> Config:
 # Defaults and precedence
 
 
+def test_the_parts_of_all_shards_are_the_size_of_the_event_log() -> None:
+    for size, shards in ((10 << 30, 1), (10 << 30, 8), (1_000_003, 7), (0, 3)):
+        log = replace(Config().log, retention_bytes=size)
+        parts = [log.of_shard(shard, shards).retention_bytes for shard in range(shards)]
+        assert sum(parts) == size
+        assert max(parts) - min(parts) <= 1
+
+
 def test_the_defaults() -> None:
     config = load(None, {}, [], {})
     assert config == Config()

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import uvloop
+from msgspec.structs import replace
 
 from penstock.ids import ID_KEY_BYTES
 from penstock.server.app import Application, ids_of
@@ -61,6 +62,7 @@ class Shard:
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         backups = partial(Backups, directory=directory, identity=self.identity, history=self.history_writes)
         ids = partial(ids_of, self.identity)
+        config = replace(config, log=config.log.of_shard(self.identity.shard, self.identity.shards))
         self.services = assemble(self.loop, config, ids, turns, backups, identities)
         self.loop.gate.auditor = self.services.audit
         self.metrics.parts += [*self.services, self.history_writes]

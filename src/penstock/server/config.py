@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from penstock import limits
 from penstock.model.settings import QueueSettings, RedrivePolicy
@@ -134,7 +135,13 @@ class LogConfig(Struct, frozen=True, kw_only=True):
         7 * _DAY_SECONDS
     )
     retention_bytes: Annotated[
-        int, between(0, 1 << 60, "Size of the Event Log above which the oldest events are removed earlier.")
+        int,
+        between(
+            0,
+            1 << 60,
+            "Size of the Event Log above which the oldest events are removed earlier. Of several shards, each may"
+            " have an equal part of it.",
+        ),
     ] = 10 << 30
     snapshot_bytes: Annotated[
         int,
@@ -146,6 +153,11 @@ class LogConfig(Struct, frozen=True, kw_only=True):
             " store, because another broker may have to replay the rest.",
         ),
     ] = 128 << 20
+
+    def of_shard(self, shard: int, shards: int) -> LogConfig:
+        """What is for one log of a store with so many. All parts of the size together are the whole."""
+        begin, end = (self.retention_bytes * each // shards for each in (shard, shard + 1))
+        return replace(self, retention_bytes=end - begin)
 
 
 class NamesConfig(Struct, frozen=True, kw_only=True):

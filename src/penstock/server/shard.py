@@ -89,7 +89,7 @@ class Shard:
     @property
     def _log_config(self) -> LogConfig:
         """Whoever takes over a log in a store replays what comes after its newest snapshot, and clients wait."""
-        log = self._config.log
+        log = self._config.log.of_shard(self.identity.shard, self.identity.shards)
         return replace(log, snapshot_bytes=min(log.snapshot_bytes, STORED_SNAPSHOT_BYTES)) if self.store else log
 
     @property
@@ -108,7 +108,7 @@ class Shard:
 
     def assemble(self, recovered: Recovered, turns: Turns, identities: Identities, rounds: Rounds) -> None:
         """Make everything that uses the log."""
-        config, identity = self._config, self.identity
+        config, identity = replace(self._config, log=self._log_config), self.identity
         scheduler = AsyncioScheduler(asyncio.get_running_loop())
         self._go_on(recovered)
         self.loop = Loop(recovered.engine, recovered.log, self._clock, scheduler, rounds, self._clock.wall)
@@ -138,7 +138,7 @@ class Shard:
         self.loop.gate.auditor = self.services.audit
         self.snapshots = Snapshots(
             self.loop,
-            self._log_config,
+            config.log,
             self.history_writes,
             is_pinned=lambda: self.services.backups.pinned,
             kept_from=self.services.departures.kept_from,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock.limits import PIECE_BYTES
 from penstock.server.front.asking import Pieces
 
-_MOMENT_SECONDS = 0.05
+_MOMENT_SECONDS = 0.04
 _TIME_BYTES = len("2026-01-01T00:00:00.000000000Z")
 
 
@@ -138,14 +138,16 @@ class Order:
         self._late: Any = type(readers[0]).passed  # Up to this time all is shown, even if some lag behind.
 
     def next(self) -> LogReader | None:
-        """The reader with the next event; None if it is not known yet."""
-        readers = self.readers
-        first = min((each for each in readers if each.events), key=_next_time, default=None)
-        if first is None:
-            return None
-        time = first.events[0].time
-        is_known = time <= self._late or all(each.passed >= time for each in readers if each.is_waiting)
-        return first if is_known else None
+        """The reader with the next event; None if it is not known yet. One loop: it is asked for each event."""
+        first: LogReader | None = None
+        time = passed = None  # Of the earliest event, and of the reader that lags behind most.
+        for reader in self.readers:
+            if reader.events:
+                if first is None or reader.events[0].time < time:
+                    first, time = reader, reader.events[0].time
+            elif not reader.is_over and (passed is None or reader.passed < passed):
+                passed = reader.passed
+        return first if first and (passed is None or time <= passed or time <= self._late) else None
 
     async def read(self) -> None:
         """Until the next event is known, or there is something else to say."""
@@ -175,10 +177,6 @@ class Order:
         if self._is_live:
             before = asyncio.get_running_loop().time() - _MOMENT_SECONDS
             self._late = max(self._late, *[reader.late(before) for reader in self.readers])
-
-
-def _next_time(reader: LogReader) -> tuple[Any, int]:
-    return reader.events[0].time, reader.events[0].shard
 
 
 class Writer(Protocol):

@@ -19,6 +19,7 @@ from penstock.errors import DamagedExtentError, DamagedLogError, LogFailedError,
 from penstock.limits import (
     COURIER_BYTES_MAX,
     COURIER_MESSAGES_MAX,
+    COURIER_PROGRESS_BYTES,
     COURIER_PROGRESS_RECORDS,
     COURIER_READ_BYTES,
     COURIER_RECENT_BYTES,
@@ -193,6 +194,7 @@ class Departures(Service):
         self._home: Callable[[str], int] = lambda _: 0
         self.others: frozenset[int] = frozenset()
         self._reached: dict[int, Reached] = {}  # By shard: its cursor, as far as it has asked since the start.
+        self._moved_at: dict[int, int] = {}  # By shard: where the log ended when its cursor had moved.
         self._has: dict[int, int] = {}  # By shard: it has all that it wants from before this offset.
         self._had = asyncio.Event()  # Replaced whenever one has more.
         self._recent = _Recent(writer, self._promises)
@@ -273,13 +275,20 @@ class Departures(Service):
         if any(outbox.messages for outbox in outboxes.values()):
             return True
         end = self._recent.end.offset
-        return any(end - each.offset > COURIER_PROGRESS_RECORDS for each in reached.values())
+        return any(self._is_far_behind(shard, each.offset, end) for shard, each in reached.items())
+
+    def _is_far_behind(self, shard: int, cursor: int, offset: int) -> bool:
+        """Whether a cursor is worth moving, though nothing was found: the log is kept for it."""
+        grown = self.writer.log.end.position - self._moved_at.get(shard, 0)
+        return offset - cursor > COURIER_PROGRESS_RECORDS or (offset > cursor and grown > COURIER_PROGRESS_BYTES)
 
     # ── An answer ───────────────────────────────────────────────────────────────────────────────────────────
 
     def collect(self, command: CollectParcels, reply: Reply) -> asyncio.Task[None]:
         """Answer another shard when there is something for it. Cancelled if it does not want the answer any more."""
-        self._reached[command.shard] = command.after
+        before, self._reached[command.shard] = self._reached.get(command.shard), command.after
+        if before is None or before.offset != command.after.offset:
+            self._moved_at[command.shard] = self.writer.log.end.position
         self._note_has(command.shard, command.after.offset)
         if command.channels is not None:
             self.channels.learn(command.shard, command.channels)
@@ -321,7 +330,7 @@ class Departures(Service):
                 return owed
             parcels, serial = owed
             facts = (self._dead_letters(command.shard), found.versions, end)
-            if found or parcels or offset - command.after.offset > COURIER_PROGRESS_RECORDS:
+            if found or parcels or self._is_far_behind(command.shard, command.after.offset, offset):
                 return Parcels(Reached(offset, serial), self.writer.now(), [*found.copies, *parcels], *facts)
             try:
                 async with asyncio.timeout_at(deadline):
