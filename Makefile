@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser postgres run demo test check docs bench torture fuzz advisories sbom lock clean
+.PHONY: help setup java browser postgres run demo test check docs bench torture fuzz advisories releases sbom lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -95,6 +95,9 @@ fuzz: setup ## Look for bytes that break a decoder, a minute for each; guided by
 advisories: setup ## Renew security/advisories.json: make advisories DATABASE=checkout-of-the-PyPA-advisory-database
 	@$(BIN)/python scripts/audit.py --refresh "$${DATABASE:?give the folder that has vulns/: make advisories DATABASE=...}"
 
+releases: setup ## Write security/releases.json, when what is pinned was released: make releases INDEX=address-of-a-package-index
+	@$(BIN)/python -m scripts.releases "$${INDEX:?give the address of a package index: make releases INDEX=...}"
+
 sbom: setup ## Write the bill of materials of requirements.lock to security/sbom.cdx.json
 	@tool=$$(mktemp -d)
 	trap 'rm -rf "$$tool"' EXIT
@@ -104,7 +107,7 @@ sbom: setup ## Write the bill of materials of requirements.lock to security/sbom
 		--output-reproducible --spec-version 1.6 --output-file "$$tool/sbom.json"
 	$(BIN)/python scripts/audit.py --sbom "$$tool/sbom.json"
 
-lock: ## Pin every dependency anew in requirements.lock and requirements-dev.lock; then make sbom
+lock: ## Pin every dependency anew in requirements.lock and requirements-dev.lock; then make sbom and make releases
 	@tool=$$(mktemp -d)
 	trap 'rm -rf "$$tool"' EXIT
 	$(PYTHON) -m venv "$$tool"

@@ -1,4 +1,8 @@
-"""Compares what the lock files pin with `security/`: known advisories, and the bill of materials. No network.
+"""Compares what the lock files pin with `security/`: known advisories, what was judged of newer releases, licences,
+and the bill of materials. No network.
+
+Advisories tell nothing of what was released after them. So each such pin needs a judgement: somebody has written down
+what was read about it, and when.
 
 python scripts/audit.py                          `make check` runs this: exit 1 if something has to be done
 python scripts/audit.py --refresh DIRECTORY      take the advisories for our packages from a checkout of the
@@ -12,7 +16,9 @@ import argparse
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +28,22 @@ ROOT = Path(__file__).parents[1]
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 ADVISORIES = "security/advisories.json"
 SBOM = "security/sbom.cdx.json"
+RELEASES = "security/releases.json"  # By "package version": when it was released, and its licence.
+JUDGEMENTS = "security/judgements.toml"
+_ADVISORY_DAYS_MAX = 180
+# What may be used unchanged by a program under any licence. Those of the last line want their own changes published.
+_ALLOWED_LICENCES = frozenset(
+    (
+        *("MIT", "MIT-0", "MIT-CMU", "ISC", "Zlib", "0BSD", "BSD", "BSD-2-Clause", "BSD-3-Clause"),
+        *("Apache-2.0", "PSF-2.0", "OLDAP-2.8", "CC0-1.0"),
+        *("MPL-2.0", "LGPL-2.1-or-later", "LGPL-3.0-only"),
+    )
+)
 
 Pins = Mapping[str, set[str]]  # A package may be pinned twice, for different versions of Python.
 
 
-def main(arguments: list[str], root: Path = ROOT) -> int:
+def main(arguments: list[str], root: Path = ROOT, today: date | None = None) -> int:
     parser = argparse.ArgumentParser(description="Compare the lock files with security/.")
     parser.add_argument("--refresh", type=Path, metavar="DIRECTORY", help="a checkout with the folder vulns/")
     parser.add_argument("--sbom", type=Path, metavar="FILE", help="a bill of materials as cyclonedx-py wrote it")
@@ -37,7 +54,17 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     if options.sbom:
         write_sbom(root / SBOM, options.sbom)
     known = json.loads((root / ADVISORIES).read_text())
-    problems = [*affected(pins, known["advisories"]), *unlisted(pins_of(root / LOCKS[0]), root / SBOM)]
+    releases = json.loads((root / RELEASES).read_text())
+    judgements = tomllib.loads((root / JUDGEMENTS).read_text())
+    problems = [
+        *affected(pins, known["advisories"]),
+        *unjudged(pins, releases, known["as_of"], judgements["judgement"]),
+        *forbidden(pins, releases, judgements["licences"]),
+        *unlisted(pins_of(root / LOCKS[0]), root / SBOM),
+    ]
+    days = ((today or date.today()) - date.fromisoformat(known["as_of"])).days  # noqa: DTZ011 - It is about days.
+    if days > _ADVISORY_DAYS_MAX:
+        print(f"warning: the advisories are {days} days old: make advisories DATABASE=…", file=sys.stderr)
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:
@@ -121,6 +148,46 @@ def _facts(document: dict[str, Any]) -> dict[str, Any]:
         "ranges": ranges,
         "versions": [] if ranges else [str(each) for each in package.get("versions", ())],
     }
+
+
+# ── What is newer than the advisories ─────────────────────────────────────────────────────────────────────────
+
+
+def unjudged(pins: Pins, releases: Mapping[str, Any], as_of: str, judgements: list[dict[str, Any]]) -> Iterator[str]:
+    """One line for each pin that was released after the advisories, and about which nobody has read since."""
+    judged = {pin: judgement for judgement in judgements for pin in judgement["pins"]}
+    for pin in pins_in(pins):
+        if pin not in releases:
+            yield f"{pin}: {RELEASES} does not say when it was released: make releases INDEX=…"
+            continue
+        released, judgement = releases[pin]["released"], judged.get(pin)
+        if released <= as_of:
+            continue
+        if judgement is None:
+            yield (
+                f"{pin} was released on {released}, and the advisories are of {as_of}: renew them, or read about it"
+                f" and write into {JUDGEMENTS} what you have read and found"
+            )
+        elif str(judgement["date"]) < released or not (judgement["read"].strip() and judgement["finding"].strip()):
+            yield f"{pin}: its judgement in {JUDGEMENTS} is older than the release, or does not say what was read"
+
+
+def forbidden(pins: Pins, releases: Mapping[str, Any], by_hand: Mapping[str, str]) -> Iterator[str]:
+    """One line for each pin with a licence that nobody has allowed. `by_hand`: of those whose metadata say none."""
+    for pin in pins_in(pins):
+        licence = releases.get(pin, {}).get("licence") or by_hand.get(pin, "")
+        if pin in releases and not is_allowed(licence):
+            shown = licence or "which is unknown"
+            yield f"{pin}: its licence, {shown}, is not one of those that scripts/audit.py allows"
+
+
+def is_allowed(licence: str) -> bool:
+    """An SPDX expression without parentheses: all parts, and of alternatives one."""
+    return all(_ALLOWED_LICENCES.intersection(part.split(" OR ")) for part in licence.split(" AND "))
+
+
+def pins_in(pins: Pins) -> list[str]:
+    return [f"{name} {version}" for name in sorted(pins) for version in sorted(pins[name])]
 
 
 # ── The bill of materials ─────────────────────────────────────────────────────────────────────────────────────
