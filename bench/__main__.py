@@ -11,6 +11,7 @@ python -m bench access                                    what authorisation cos
 python -m bench tls                                       what TLS costs, next to a bare server with the TLS of uvloop
 python -m bench link                                      what it costs to publish through another process
 python -m bench workers                                   what messages cost with 1, 2 and 4 workers
+python -m bench hung                                      what clients notice of a worker that hangs
 python -m bench courier                                   how much later a channel of another shard gets a message
 python -m bench store                                     what a log in PostgreSQL costs, next to one in files
 python -m bench sizing                                    what messages of 1 KB cost, for docs/deploy/sizing.md

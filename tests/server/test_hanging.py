@@ -25,7 +25,8 @@ CONNECTIONS = 24  # So many that each worker gets some.
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    started = Broker(tmp_path / "data", "worker_silence_seconds=1", flags=FLAGS).start()
+    settings = ("worker_silence_seconds=1", "logging.level=debug")  # Nothing that is logged may harm a worker.
+    started = Broker(tmp_path / "data", *settings, flags=FLAGS).start()
     for name in NAMES:
         started.create_queue(name)
     yield started
@@ -37,6 +38,12 @@ def worker_of(connection: Connection) -> int:
     state = connection.request("GET", "/v1/cluster").json()
     (this,) = [number for number, each in enumerate(state["members"]) if each["this"]]
     return this
+
+
+def state_of(connection: Connection) -> tuple[str, bool]:
+    """Of the worker that hangs, as another one sees it."""
+    member = connection.request("GET", "/v1/cluster").json()["members"][HUNG]
+    return member["state"], member["linked"]
 
 
 def connections_to_others(broker: Broker, stack: ExitStack) -> list[Connection]:
@@ -63,9 +70,9 @@ def test_a_worker_that_hangs_is_missed_by_nobody_else_and_replaced(broker: Broke
         assert f'penstock_shards_away{{worker="{HUNG}"}} {SHARDS / WORKERS}\n' in metrics
         assert "penstock_queues " in metrics
         assert "penstock_commits_total" not in metrics
-        member = others[0].request("GET", "/v1/cluster").json()["members"][HUNG]
-        assert member["state"] in ("silent", "gone")
-        statuses = [waiting.request("GET", f"/queues/{name}").status for name in NAMES]
+        assert state_of(others[0]) == ("silent", True)
+        wait_until(lambda: state_of(others[0]) == ("gone", False), "its links are closed")
+        statuses = [others[0].request("GET", f"/queues/{name}").status for name in NAMES]
         assert set(statuses) == {200, 503}, "whoever needs it is answered too"
         os.kill(broker.pid, signal.SIGCONT)
         silent = broker.wait_until_logged("worker_silent")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import re
@@ -16,6 +17,8 @@ import pytest
 
 from penstock.server.config import Address
 from penstock.server.logs import JsonFormatter, TextFormatter, Tracebacks
+
+SOURCE = Path(__file__).parents[2] / "src" / "penstock"
 
 
 def record(event: str, args: tuple[object, ...] = (), extra: Mapping[str, object] | None = None) -> logging.LogRecord:
@@ -102,6 +105,34 @@ def test_a_field_named_like_one_of_ours_is_kept_beside_it() -> None:
     assert (fields["level"], fields["level_"]) == ("info", 9)
     assert (fields["time"], fields["time_"]) == ("2026-01-01T00:00:00.250Z", "noon")
     assert (fields["logger"], fields["logger_"]) == ("penstock.test", "mine")
+
+
+def test_no_fact_has_a_name_that_logging_keeps_for_itself() -> None:
+    """Such a call would fail, whatever it is about."""
+    reserved = logging.makeLogRecord({}).__dict__.keys() | {"message", "asctime"}
+    found = [
+        f"{path.name}:{key.lineno} {key.value}"
+        for path in SOURCE.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        for given in call.keywords
+        if given.arg == "extra"
+        for facts in ast.walk(given.value)
+        if isinstance(facts, ast.Dict)
+        for key in facts.keys
+        if isinstance(key, ast.Constant) and key.value in reserved
+    ]
+    assert not found
+
+
+def test_every_line_of_a_worker_has_its_number_and_facts_of_that_name_stay() -> None:
+    story = (
+        "import logging; from penstock.server.logs import set_up, set_worker; set_up('info', 'json'); set_worker(3);"
+    )
+    story += "logging.info('linked', extra={'worker': 1})"
+    ended = subprocess.run([sys.executable, "-c", story], capture_output=True, check=True)
+    fields = json.loads(ended.stderr)
+    assert (fields["worker"], fields["worker_"]) == (3, 1)
 
 
 def test_arguments_are_put_into_the_event_and_wrong_ones_do_not_lose_it() -> None:

@@ -20,6 +20,7 @@ _TRACEBACK_SECONDS = 1.0
 _EVENTS_MAX = 100  # Those of ours are a few dozen; libraries make up texts.
 # The attributes of every record; all others came with `extra`.
 _RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_OF_PROCESS: dict[str, Any] = {}  # The facts that every entry of this process has.
 
 
 def set_up(level: str, format: Literal["auto", "json", "text"]) -> None:  # noqa: A002 - The name of the setting.
@@ -38,14 +39,7 @@ def set_up(level: str, format: Literal["auto", "json", "text"]) -> None:  # noqa
 
 def set_worker(number: int) -> None:
     """Have every line say which process of a broker has written it."""
-    make = logging.getLogRecordFactory()
-
-    def made(*arguments: Any, **named: Any) -> logging.LogRecord:
-        record = make(*arguments, **named)
-        record.worker = number
-        return record
-
-    logging.setLogRecordFactory(made)
+    _OF_PROCESS["worker"] = number
 
 
 class JsonFormatter(logging.Formatter):
@@ -61,11 +55,7 @@ class JsonFormatter(logging.Formatter):
         traceback = _traceback(record, self)
         if traceback:
             fields["traceback"] = traceback
-        for name, value in _extra(record).items():
-            while name in fields:
-                name = f"{name}_"  # The name is taken: keep both.
-            fields[name] = value
-        return json.dumps(fields)
+        return json.dumps(_both(fields, _extra(record)))
 
 
 class TextFormatter(logging.Formatter):
@@ -127,7 +117,18 @@ def _event(record: logging.LogRecord) -> str:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in record.__dict__.items() if name not in _RECORD_FIELDS}
+    facts = {name: _plain(value) for name, value in record.__dict__.items() if name not in _RECORD_FIELDS}
+    return _both(_OF_PROCESS, facts)
+
+
+def _both(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A fact whose name is taken gets another one."""
+    joined = dict(fields)
+    for name, value in more.items():
+        while name in joined:
+            name = f"{name}_"
+        joined[name] = value
+    return joined
 
 
 def _traceback(record: logging.LogRecord, formatter: logging.Formatter) -> str:
