@@ -359,6 +359,7 @@ def test_whether_there_is_a_message_is_said_before_what_else_is_wrong(
                 assert the_same(houses, "owner", shard, case.wrong, kind).status == 400
 
 
+DEAD = {"max_receives": 1, "dead_letter_queue": "mine-1"}
 ACROSS = [
     # With what the neighbour may use first, and what it may not use in another shard.
     (Request("POST", "/post", {"messages": {"other-0": ["x"], "mine-1": ["x"]}}), "publish on mine-1"),
@@ -371,6 +372,13 @@ ACROSS = [
         Request("POST", "/v1/publish", [{"message": "x", "topics": [name]} for name in ("other-0", "mine-1")]),
         "mine-1",
     ),
+    (Request("PUT", "/queues/other-0", {"redrive_policy": DEAD}), "publish on mine-1"),
+    (Request("POST", "/queues/other-0", {"redrive_policy": DEAD}), "publish on mine-1"),
+    (Request("PUT", "/v1/queues/other-0", {"redrive_policy": DEAD, "x": 1}), "publish on mine-1"),
+    (Request("PATCH", "/v1/queues/other-0", {"redrive_policy": DEAD, "x": 1}), "publish on mine-1"),
+    (Request("PUT", "/v1/channels/other-0", {"topics": ["mine-1"], "x": 1}), "read on mine-1"),
+    (Request("PUT", "/v1/schedules/other-0", {"queue": "mine-1", "x": 1}), "publish on mine-1"),
+    (Request("PATCH", "/v1/schedules/other-0", {"topics": ["mine-1"], "every": "x"}), "publish on mine-1"),
     (Request("POST", "/v1/redrive", {"from": "other-0", "to": "mine-1"}), "manage on mine-1"),
     (Request("POST", "/v1/redrive", {"from": "other-0", "to": "none-1", "rate": -1}), "manage on none-1"),
 ]

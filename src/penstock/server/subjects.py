@@ -17,12 +17,13 @@ from penstock.dialects.glovebox.protocol import STATUS_FORM
 from penstock.dialects.native.consume import confirmed
 from penstock.dialects.native.parameters import values_of
 from penstock.dialects.native.publish import published_to
+from penstock.dialects.native.schedules import planned
 from penstock.dialects.native.search import redriven
 from penstock.dialects.native.workers import worked_for
 from penstock.dialects.nq import FORM as NQ_FORM
 from penstock.dialects.nq import posted_to, pulled_from
 from penstock.dialects.wire.http import Request, queue_name, segments_of
-from penstock.dialects.wire.subjects import FORM, Form, Subject, message_named
+from penstock.dialects.wire.subjects import FORM, Form, Subject, message_named, settings_named
 from penstock.errors import RequestError
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import SEQUENCE_MAX
@@ -105,9 +106,13 @@ def _result(request: Request, _: MessageIds) -> Subject:
     return ((AWAIT, name),)
 
 
-def _only_needing(verbs: tuple[Verb, ...], index: int) -> Row:
-    """About a name that may be there or not."""
-    return Row(subject=lambda request, _: ((verbs, _name(request, index)),))
+def _manages(request: Request) -> tuple[Need, ...]:
+    return ((_MANAGE, _name(request, 2)),)
+
+
+def _created(request: Request, _: MessageIds) -> Subject:
+    """It may be there already, with the same settings."""
+    return needs_of(CreateQueue(_name(request, 2), settings_named(request)))
 
 
 def _always(need: Need) -> Row:
@@ -151,8 +156,8 @@ SUBJECTS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"queues", 1): NOTHING,
     (b"queues", 2): {
         **_read(_about(DescribeQueue, 1)),
-        b"PUT": _about(lambda name: CreateQueue(name, _SETTINGS), 1),
-        b"POST": _about(lambda name: UpdateQueue(name, _SETTINGS, ()), 1),
+        b"PUT": Row(subject=lambda request, _: CreateQueue(_name(request, 1), settings_named(request))),
+        b"POST": Row(subject=lambda request, _: UpdateQueue(_name(request, 1), settings_named(request))),
         b"DELETE": _about(DeleteQueue, 1),
     },
     (b"post", 1): _in_body(posted_to),
@@ -163,8 +168,8 @@ SUBJECTS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/queues", 2): NOTHING,
     (b"v1/queues", 3): {
         **_DESCRIBED_QUEUE,
-        b"PUT": _needing(_MANAGE, 2),
-        b"PATCH": _needing(_MANAGE, 2, lambda name: UpdateQueue(name, _SETTINGS, ())),
+        b"PUT": Row(_manages, _created),
+        b"PATCH": Row(_manages, lambda request, _: UpdateQueue(_name(request, 2), settings_named(request))),
         b"DELETE": _about(DeleteQueue, 2),
     },
     (b"v1/queues", 4): {
@@ -173,7 +178,7 @@ SUBJECTS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
         b"DELETE": _about(Purge, 2),
     },
     (b"v1/channels", 2): NOTHING,
-    (b"v1/channels", 3): {**_DESCRIBED_QUEUE, b"PUT": _needing(_MANAGE, 2), b"DELETE": _needing(_MANAGE, 2)},
+    (b"v1/channels", 3): {**_DESCRIBED_QUEUE, b"PUT": Row(_manages, _created), b"DELETE": Row(_manages)},
     (b"v1/channels", 4): _needing(_CONSUME, 2, Fetch),
     # Messages
     (b"v1/publish", 2): _in_body(published_to),
@@ -204,8 +209,8 @@ SUBJECTS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/schedules", 2): NOTHING,
     (b"v1/schedules", 3): {
         **_read(_about(DescribeSchedule, 2)),
-        b"PUT": _only_needing(_MANAGE, 2),
-        b"PATCH": _needing(_MANAGE, 2, DescribeSchedule),
+        b"PUT": Row(subject=lambda request, _: planned(_name(request, 2), request)),
+        b"PATCH": Row(_manages, lambda request, _: DescribeSchedule(_name(request, 2))),
         b"DELETE": _about(DescribeSchedule, 2),
     },
     (b"v1/schedules", 4): _about(RunSchedule, 2),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
 from penstock.dialects.native.parameters import number, parameters, time_of
@@ -16,6 +16,7 @@ from penstock.dialects.wire import http
 from penstock.dialects.wire.json_bodies import message_field
 from penstock.dialects.wire.kept_headers import decode_headers
 from penstock.dialects.wire.setting_documents import seconds
+from penstock.dialects.wire.subjects import names_in
 from penstock.dialects.wire.times import nanos_of, rfc3339
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -29,8 +30,10 @@ from penstock.limits import (
     SEARCH_PAGE_DEFAULT,
     SEARCH_PAGE_MAX,
 )
+from penstock.model.access import Need
 from penstock.model.answers import Answer, Refused, ScheduleDescription, ScheduleList
 from penstock.model.cron import parse_cron
+from penstock.model.permissions import needs_of
 from penstock.model.schedule_commands import DeleteSchedule, DescribeSchedule, ListSchedules, RunSchedule, SetSchedule
 from penstock.model.schedules import CatchUp, Schedule
 from penstock.model.settings import QueueSettings
@@ -65,6 +68,17 @@ _encode = msgspec.json.Encoder().encode
 _NULL = b"null"
 
 
+class _Named(Struct):
+    queue: str = ""
+    topics: list[str] = []
+
+
+def planned(name: str, request: http.Request) -> tuple[Need, ...]:
+    """What a schedule needs, as far as its body names something."""
+    named = names_in(request, _Named) or _Named()
+    return needs_of(SetSchedule(name, Schedule(queue=named.queue, topics=tuple(named.topics))))
+
+
 class Schedules:
     """Requests in, commands out; answers in, responses out."""
 
@@ -96,6 +110,7 @@ class Schedules:
     def _patch(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Change some fields. The schedule is read and changed in one turn, so that no other change is undone."""
         name, changes = _name(segment), http.decoded(_decode_changes, request.body)
+        http.require(request.access, *planned(name, request))
 
         def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:

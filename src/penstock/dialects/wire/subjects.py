@@ -21,6 +21,7 @@ from penstock.limits import REQUEST_KEYS_MAX
 from penstock.model.access import Need
 from penstock.model.answers import Refused
 from penstock.model.probe import Head
+from penstock.model.settings import QueueSettings, RedrivePolicy
 
 Subject = Head | tuple[Need, ...] | None
 """A command that says what is needed and what must be there; or only what is needed; or nothing."""
@@ -45,6 +46,22 @@ def names_in(request: Request, kind: type[_Names]) -> _Names | None:
         return msgspec.json.decode(request.body, type=kind)
     except (ProtocolError, *NOT_JSON):
         return None
+
+
+class _Policy(Struct):
+    dead_letter_queue: str
+
+
+class _Settings(Struct):
+    redrive_policy: _Policy | None = None
+    topics: list[str] = []
+
+
+def settings_named(request: Request) -> QueueSettings:
+    """Settings with the names in a body that is wrong in something else."""
+    named = names_in(request, _Settings) or _Settings()
+    policy = RedrivePolicy(1, named.redrive_policy.dead_letter_queue) if named.redrive_policy else None
+    return QueueSettings(redrive_policy=policy, topics=tuple(named.topics))
 
 
 def message_named(text: bytes, ids: MessageIds, command: Callable[[int, int], Head]) -> Head:
