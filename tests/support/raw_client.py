@@ -29,6 +29,15 @@ class RawClient:
             self._socket = encrypted(self._socket, tls, address[0])
         self._buffer = bytearray()
 
+    @classmethod
+    def over(cls, connected: socket.socket) -> Self:
+        """A client on what is connected already, or is as good as a socket."""
+        client = cls.__new__(cls)
+        client._read_seconds_max = READ_SECONDS_MAX
+        client._socket = connected
+        client._buffer = bytearray()
+        return client
+
     def __enter__(self) -> Self:
         return self
 

@@ -244,7 +244,7 @@ class Model:
             first = targets[0]
             self._note(new, (first.number, first.last_sequence))
             queues = tuple(queue.name for queue in named if not queue.settings.topics)
-            channels = tuple(queue.name for queue in named if queue.settings.topics)
+            channels = tuple(sorted(queue.name for queue in named if queue.settings.topics))
             answers.append(Published(first.number, first.last_sequence, "Q", queues, channels))
         number_unchanged()
         return answers, places

@@ -38,13 +38,22 @@ class WsClient:
         /,
         **headers: str,
     ) -> None:
-        scheme = "wss" if tls else "ws"
-        self._protocol = ClientProtocol(parse_uri(f"{scheme}://{address[0]}:{address[1]}{path}"), max_size=None)
+        connected = socket.create_connection(address, READ_SECONDS_MAX)
+        url = f"{'wss' if tls else 'ws'}://{address[0]}:{address[1]}{path}"
+        self._begin(encrypted(connected, tls, address[0]) if tls else connected, url, headers)
+
+    @classmethod
+    def over(cls, connected: socket.socket, path: str, /, **headers: str) -> WsClient:
+        """A client on what is connected already, or is as good as a socket."""
+        client = cls.__new__(cls)
+        client._begin(connected, f"ws://penstock.localhost{path}", headers)
+        return client
+
+    def _begin(self, connected: socket.socket, url: str, headers: dict[str, str]) -> None:
+        self._protocol = ClientProtocol(parse_uri(url), max_size=None)
         self._heard: deque[str | bytes] = deque()
         self._parts: list[Frame] = []  # The frames of a message whose last one has not come.
-        self._socket = socket.create_connection(address, READ_SECONDS_MAX)
-        if tls:
-            self._socket = encrypted(self._socket, tls, address[0])
+        self._socket = connected
         try:
             self._shake_hands({name.replace("_", "-"): value for name, value in headers.items()})
         except BaseException:
@@ -103,9 +112,14 @@ class WsClient:
         """Any bytes, also such as are no frame."""
         self._socket.sendall(data)
 
+    def take_in(self) -> None:
+        """Read what has come, which may be a part of something."""
+        with suppress(TimeoutError):
+            self._receive(0)
+
     def has_more(self) -> bool:
-        """Whether something has come that was not heard yet."""
-        return bool(self._heard)
+        """Whether something was taken in that was not heard yet, or the end."""
+        return bool(self._heard) or self._protocol.state is State.CLOSED
 
     def hear(self, seconds: float = READ_SECONDS_MAX) -> Any:
         deadline = time.monotonic() + seconds

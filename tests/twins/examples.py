@@ -42,6 +42,14 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
         _ask("POST", "/v1/publish", [_to(f"a-{stamp}", f"b-{stamp}"), _to(f"b-{stamp}")]),
         _ask("GET", f"/messages/b-{stamp}"),
     ),
+    "more are named": lambda stamp: (
+        _ask("PUT", f"/v1/queues/b-{stamp}", {"message_deduplication": True}),
+        *(_ask("POST", "/v1/publish", _to(f"a-{stamp}", f"b-{stamp}")) for _ in range(2)),
+    ),
+    "searches go by numbers": lambda stamp: (
+        *(_ask("POST", "/v1/publish", _to(f"{letter}-{stamp}") | {"object": f"o-{stamp}"}) for letter in "abcdefgh"),
+        _ask("GET", f"/v1/search?object=o-{stamp}"),
+    ),
     "copies are like their originals": lambda stamp: (
         *_with_channel(stamp),
         _ask("GET", f"/v1/events?topic=a-{stamp}.red"),

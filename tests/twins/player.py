@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -13,9 +11,10 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.support.http_client import Connection, Response
 from tests.support.line_client import LineClient
+from tests.support.raw_client import RawClient
 from tests.support.ws_client import WsClient
 from tests.twins.plain import Known
-from tests.twins.programs import ADMIN, GUEST, PART, Http, Pass, Program, Say, Step
+from tests.twins.programs import ADMIN, GUEST, PART, Http, Say, Step
 
 MARKS = "marks"  # A queue where the ends of steps are marked.
 _PATHS = {"etzel": "/connect", "glovebox": "/connect/"}
@@ -32,10 +31,11 @@ class Twin(Protocol):
 
     def connect_websocket(self, path: str, token: str) -> WsClient: ...
 
-    def pass_time(self, seconds: float) -> None: ...
+    def pass_time(self, seconds: float) -> None:
+        """For all twins."""
 
-    def is_readable(self, client: Any) -> bool:
-        """Whether something has come for a client that it has not read."""
+    def has_come(self, socket: Any) -> bool:
+        """Whether there is something to read."""
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Look until it holds, or it is unlikely that it ever will."""
@@ -72,8 +72,6 @@ class Player:
             seen.answer = self._known.response(self._request(step))
         elif isinstance(step, Say):
             self._say(step)
-        else:
-            self._twin.pass_time(step.seconds)
         if self._conversations or self._asked:
             self._end_step()
         self._look(seen)
@@ -154,15 +152,22 @@ class Player:
     def _hear(self) -> None:
         """What has come for those who wait."""
         for name, client in list(self._conversations.items()):
-            while name in self._conversations and self._twin.is_readable(client):
+            while name in self._conversations and self._can_hear(client):
                 self._heard.setdefault(name, []).append(self._next_frame(name, client))
         for name, method in list(self._asked.items()):
-            if self._twin.is_readable(self._connections[name]):
+            if self._can_hear(self._connections[name]):
                 response = self._connections[name].read_response(to=method)
                 del self._asked[name]
                 self._heard.setdefault(name, []).append(self._known.response(response))
                 if (response.header("Connection") or "").lower() == "close":
                     self._connections.pop(name).close()
+
+    def _can_hear(self, client: RawClient | WsClient) -> bool:
+        if isinstance(client, WsClient):
+            if not client.has_more() and self._twin.has_come(client._socket):
+                client.take_in()
+            return client.has_more()
+        return client.has_more() or self._twin.has_come(client._socket)
 
     def _next_frame(self, name: str, client: LineClient | WsClient) -> Any:
         try:
@@ -212,20 +217,3 @@ def _is_look(step: Http) -> bool:
         and not path.startswith("/messages/")
         and path[-9:] != "/messages"
     )
-
-
-def lookable(socket: Any) -> bool:
-    return bool(select.select([socket], [], [], 0)[0])
-
-
-SECONDS_MAX = 3.0
-_PAUSE_SECONDS = 0.005
-
-
-def patiently(condition: Callable[[], bool], seconds_max: float = SECONDS_MAX) -> None:
-    deadline = time.monotonic() + seconds_max
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(_PAUSE_SECONDS)
-
-
-__all__ = ["Pass", "Player", "Program", "Seen", "Twin"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +14,12 @@ from tests.support.broker import Broker, Site
 from tests.support.http_client import Connection
 from tests.support.line_client import LineClient
 from tests.support.ws_client import WsClient
-from tests.twins.player import MARKS, lookable, patiently
+from tests.twins.player import MARKS
 from tests.twins.programs import ADMIN, SCOPES
 
 _BOSS = "boss"
+_PATIENCE_SECONDS = 3.0
+_PAUSE_SECONDS = 0.005
 SETTINGS = (f"auth.tokens={_BOSS}", "http.connections_max=500")
 
 
@@ -44,11 +48,13 @@ class ProcessTwin:
     def pass_time(self, seconds: float) -> None:
         raise AssertionError("programs for real processes wait for nothing")
 
-    def is_readable(self, client: Any) -> bool:
-        return client.has_more() or lookable(client._socket)
+    def has_come(self, socket: Any) -> bool:
+        return bool(select.select([socket], [], [], 0)[0])
 
     def until(self, condition: Callable[[], bool]) -> None:
-        patiently(condition)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(_PAUSE_SECONDS)
 
 
 AGAINST: dict[str, tuple[str, ...]] = {

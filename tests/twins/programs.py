@@ -126,5 +126,12 @@ def program_of(
     """`rows`: each with how often it is drawn."""
     random = Random(seed)
     draw = Draw(random, f"{seed:x}t" if is_timed else f"{seed:x}", is_timed=is_timed)
+    if is_timed:
+        rows = {**rows, pass_time: sum(rows.values()) // 10}
     chosen = random.choices(list(rows), list(rows.values()), k=steps)
     return Program(draw.stamp, (*beginning(draw), *(row(draw) for row in chosen)))
+
+
+def pass_time(draw: Draw) -> Step:
+    """Not as long as anything lasts, so that nothing ends at the same moment."""
+    return Pass(draw.one_of([0.41, 1.43, 3.47, 7.53, 33.59]))

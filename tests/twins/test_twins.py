@@ -1,8 +1,8 @@
 """One process and several answer programs of requests alike, but for the list of differences.
 
-`python -m tests.twins --seed S --against workers2` shows a difference with the smallest program that has it.
+`python -m tests.twins --seed S --against simulated2` shows a difference with the smallest program that has it.
 
-TORTURE=long      300 programs against each
+TORTURE=long      300 programs against real workers, 10,000 in simulations
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from tests.twins.examples import EXAMPLES
 from tests.twins.processes import SHARDS, ProcessTwin, pair
 from tests.twins.programs import Program, program_of
 from tests.twins.rows.tables import ROWS, beginning
+from tests.twins.simulated import SIMULATED, simulated
 from tests.twins.twins import compare, shown
 
 STEPS = 25
-PROGRAMS = 300 if LONG else 50
+PROGRAMS = 300 if LONG else 30
+SIMULATED_PROGRAMS = 10_000 if LONG else 40
 WORKERS_MD = Path(__file__).parents[2] / "docs/workers.md"
 
 
@@ -41,6 +43,16 @@ def test_programs_are_answered_alike(twins: list[ProcessTwin]) -> None:
         assert not found, f"seed {seed}: {found}\n{shown(program)}"
 
 
+@pytest.mark.timeout(3600 if LONG else 300)
+@pytest.mark.parametrize("against", SIMULATED)
+def test_programs_are_answered_alike_while_time_passes(against: str) -> None:
+    for seed in range(SIMULATED_PROGRAMS // len(SIMULATED)):
+        program = program_of(seed, ROWS, beginning, STEPS, is_timed=True)
+        with simulated(program.stamp, *SIMULATED[against]) as simulated_twins:
+            found = compare(program, *simulated_twins).found
+        assert not found, f"seed {seed}: {found}\n{shown(program)}"
+
+
 def _stamps() -> Iterator[str]:
     """With each of them, the queues b and d and the channel h are in other shards than the queue a."""
     home = ShardMap(min(SHARDS.values())).of_name
@@ -49,7 +61,11 @@ def _stamps() -> Iterator[str]:
             yield stamp
 
 
-@pytest.mark.parametrize(("difference", "stamp"), [*zip(DIFFERENCES, _stamps(), strict=False)], ids=str)
+def _id_of(value: Difference | str) -> str:
+    return value if isinstance(value, str) else value.name
+
+
+@pytest.mark.parametrize(("difference", "stamp"), [*zip(DIFFERENCES, _stamps(), strict=False)], ids=_id_of)
 def test_each_difference_still_occurs(difference: Difference, stamp: str, twins: list[ProcessTwin]) -> None:
     comparison = compare(Program(stamp, EXAMPLES[difference.name](stamp)), *twins)
     assert (comparison.found, difference.name in comparison.met) == (None, True)

@@ -12,7 +12,7 @@ import msgspec
 from tests.support.transcript import shorten
 from tests.twins.differences import ABSENT, Difference, Part, explanation
 from tests.twins.player import Player, Seen, Twin
-from tests.twins.programs import Http, Program, Say, Step
+from tests.twins.programs import Http, Pass, Program, Say, Step
 
 
 class Found(NamedTuple):
@@ -58,9 +58,6 @@ def differences(one: Any, several: Any, at: str = "") -> Iterator[tuple[str, Any
         yield at, one, several
 
 
-Until = Callable[[Callable[[], bool]], None]
-
-
 class Comparison:
     """The first unexplained difference of a program, and which explained ones were met."""
 
@@ -74,7 +71,7 @@ def compare(program: Program, one: Twin, several: Twin) -> Comparison:
     comparison = Comparison()
     players = Player(one, program.stamp), Player(several, program.stamp)
     try:
-        _play(program, *players, comparison, several.until)
+        _play(program, *players, comparison, several)
         for player in players:
             player.clean_up()
     finally:
@@ -83,8 +80,10 @@ def compare(program: Program, one: Twin, several: Twin) -> Comparison:
     return comparison
 
 
-def _play(program: Program, one: Player, several: Player, comparison: Comparison, until: Until) -> None:
+def _play(program: Program, one: Player, several: Player, comparison: Comparison, twin: Twin) -> None:
     for number, step in enumerate(program.steps, start=1):
+        if isinstance(step, Pass):
+            twin.pass_time(step.seconds)
         expected, seen = one.play(step), several.play(step)
         met: set[Difference] = set()
 
@@ -96,7 +95,7 @@ def _play(program: Program, one: Player, several: Player, comparison: Comparison
                 several.look_again(step, seen)  # noqa: B023
             return comparison.found is None
 
-        until(is_explained)
+        twin.until(is_explained)
         comparison.steps += 1
         comparison.met |= {each.name for each in met}
         if comparison.found or any(each.ends for each in met):

@@ -78,7 +78,7 @@ class _Targets:
         self.times = times.pop() if len(times) == 1 else None  # Delay and retention, if all have the same.
         named = queues if named is None else named
         self.queue_names = tuple([queue.name for queue in named if not queue.settings.topics])
-        self.channel_names = tuple([queue.name for queue in named if queue.settings.topics])
+        self.channel_names = tuple(sorted([queue.name for queue in named if queue.settings.topics]))
 
     @cached_property
     def not_detecting(self) -> _Targets:

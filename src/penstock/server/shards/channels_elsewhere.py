@@ -56,5 +56,5 @@ class ChannelsElsewhere:
         for message, each in zip(publish.messages, answers, strict=True):
             numbers = self._routing.channels(message.topics) if each.state == "Q" else ()
             names = tuple(name for number in numbers if (name := self._names[number]) not in each.queues)
-            named.append(replace(each, channels=(*each.channels, *names)) if names else each)
+            named.append(replace(each, channels=tuple(sorted((*each.channels, *names)))) if names else each)
         return named
