@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,10 +90,20 @@ def test_a_stop_does_not_wait_for_one_that_hangs(broker: Broker) -> None:
     broker.stop()
 
 
+def events_of(*how: str) -> dict[str, dict[str, Any]]:
+    """What a supervisor logs whose worker stands still, until it has killed it."""
+    command = [sys.executable, "-m", "tests.support.hanging", *how]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=True)
+    return {event["event"]: event for line in ended.stderr.decode().splitlines() if (event := structured(line))}
+
+
 def test_a_loop_that_stands_still_says_where() -> None:
-    command = [sys.executable, "-m", "tests.support.hanging"]
-    ended = subprocess.run(command, stderr=subprocess.PIPE, timeout=60, check=False)
-    events = {event["event"]: event for line in ended.stderr.decode().splitlines() if (event := structured(line))}
+    events = events_of()
     assert "in stand_still" in events["worker_stack"]["stack"]
     assert events["worker_killed"]["signal"] == "SIGKILL"
     assert list(events) == ["listening", "worker_silent", "worker_stack", "worker_killed"]
+
+
+def test_a_worker_hears_that_it_is_to_stop_from_the_beginning() -> None:
+    events = events_of("stopped-at-birth")
+    assert (list(events), events["worker_killed"]["signal"]) == (["worker_killed"], "SIGTERM")

@@ -1,9 +1,12 @@
-"""A supervisor with one worker whose event loop stands still as soon as it listens. It ends when the worker is
-killed."""
+"""A supervisor with one worker whose event loop stands still as soon as it listens. It ends with the worker.
+
+stopped-at-birth      the worker is told to stop as soon as there is a process for it
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -45,6 +48,8 @@ class Ending(logging.Handler):
 
 def main() -> int:
     logs.set_up("warning", "json")
+    if "stopped-at-birth" in sys.argv:
+        os.register_at_fork(after_in_child=lambda: signal.raise_signal(signal.SIGTERM))
     logging.getLogger().addHandler(Ending())
     board = Board(1)
     supervisor = Supervisor(board, make_doors(ANY, ANY, 1), silence_seconds=1)

@@ -223,12 +223,14 @@ class Supervisor:
     def _start(self, worker: int) -> Forked | None:
         supervisor = os.getpid()
         read, write = os.pipe()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HEEDED)  # The new worker must not miss that it is to stop.
         process = os.fork()
         if process == 0:
             self._leave(supervisor)
             os.close(read)
             os.set_blocking(write, False)  # Whoever says something must not wait for a supervisor that stands still.
             return Forked(worker, write)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED)
         os.close(write)
         self._processes[worker] = process
         self._started[worker] = time.monotonic()
@@ -241,6 +243,7 @@ class Supervisor:
         signal.set_wakeup_fd(-1)
         for number in _HEEDED:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED)
         self._selector.close()
         for pipe in self._pipes:
             os.close(pipe)
