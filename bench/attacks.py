@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from bench.driver import HOST
@@ -37,6 +38,7 @@ class Ports(NamedTuple):
 class Attack(NamedTuple):
     opening: bytes = b""
     payload: bytes = b""  # Sent again and again. Empty: the connection is held open.
+    fresh: Callable[[int], bytes] | None = None  # Makes a payload that is another each time, by its number.
     reads: bool = True
     port: Literal["http", "lines"] = "http"
     trickles: bool = False  # The payload is sent byte by byte.
@@ -73,7 +75,34 @@ TINY_CHUNKS = CHUNKED + b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n"
 TRAILERS = CHUNKED + b"0\r\n" + b"".join(b"t%d: x\r\n" % number for number in range(1000)) + b"\r\n"
 GIANT_HEAD = request("GET", "/health", b"", *(f"X-{number}: {'x' * 20}" for number in range(700)))
 UNFINISHED = b"\x01\xfe\xff\xff\0\0\0\0" + b"x" * 65_535
+ENDLESS_TRAILERS = CHUNKED + b"1\r\nx\r\n0\r\n"
 LONG_POLL = request("GET", "/messages/empty", b"", "X-MQS-MAX-WAIT-TIME: 20")
+
+
+def tiny_parts(number: int) -> bytes:
+    """A batch of 1,000 messages, each with a content type that was never there."""
+    parts = b"".join([b"--b\r\nContent-Type: a/%d-%d\r\n\r\nx\r\n" % (number, each) for each in range(1000)])
+    return request("POST", "/messages/attack", parts + b"--b--\r\n", "Content-Type: multipart/mixed; boundary=b")
+
+
+def new_names(number: int) -> bytes:
+    """A list of messages, each with a sender, topics and a content type that were never there."""
+    messages = [
+        {"sender": f"s{at}", "topics": [f"attack.{at}"], "mimeType": f"a/{at}", "message": "x"}
+        for at in range(100 * number, 100 * number + 100)
+    ]
+    return request("POST", "/v1/publish", json.dumps(messages).encode(), "Content-Type: application/json")
+
+
+def new_types(number: int) -> bytes:
+    """Single messages, each with a content type that was never there."""
+    return b"".join(
+        [
+            request("POST", "/messages/attack", b"x", f"Content-Type: a/{at}")
+            for at in range(100 * number, 100 * number + 100)
+        ]
+    )
+
 
 ATTACKS: dict[str, Attack] = {
     "requests without a token": Attack(payload=request("GET", "/queues", token=None)),
@@ -94,6 +123,11 @@ ATTACKS: dict[str, Attack] = {
     "long polls": Attack(LONG_POLL * 16, reads=False),
     "unfinished frames": Attack(HANDSHAKE, UNFINISHED),
     "trailers": Attack(payload=TRAILERS),
+    "endless trailers": Attack(ENDLESS_TRAILERS, b"a: " + b"b" * 1000 + b"\r\n"),
+    "multipart batches": Attack(fresh=tiny_parts),
+    "new names": Attack(fresh=new_names),
+    "new content types": Attack(fresh=new_types),
+    "posts": Attack(payload=request("POST", "/messages/attack", BODY)),
     "tiny chunks": Attack(payload=TINY_CHUNKS),
     "giant heads": Attack(payload=GIANT_HEAD),
     "connection churn": Attack(churns=True),
@@ -147,6 +181,7 @@ class _Swarm:
         self._poll = select.epoll()
         self._links: dict[int, socket.socket] = {}
         self._unsent: dict[int, memoryview] = {}
+        self._made = itertools.count()
 
     def run(self, connections: int) -> None:
         while True:
@@ -166,8 +201,12 @@ class _Swarm:
         link = _connect(self._port)
         descriptor = link.fileno()
         self._links[descriptor] = link
-        self._unsent[descriptor] = memoryview(self._attack.opening) or self._block
+        self._unsent[descriptor] = memoryview(self._attack.opening) or self._next()
         self._poll.register(descriptor, select.EPOLLOUT | select.EPOLLRDHUP | self._reading)
+
+    def _next(self) -> memoryview:
+        fresh = self._attack.fresh
+        return memoryview(fresh(next(self._made))) if fresh else self._block
 
     @property
     def _reading(self) -> int:
@@ -182,7 +221,7 @@ class _Swarm:
             link.recv(READ_BYTES)
         if events & select.EPOLLOUT:
             unsent = self._unsent[descriptor]
-            unsent = unsent[link.send(unsent) :] or self._block
+            unsent = unsent[link.send(unsent) :] or self._next()
             self._unsent[descriptor] = unsent
             if not unsent:
                 self._poll.modify(descriptor, select.EPOLLRDHUP | self._reading)

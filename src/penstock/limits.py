@@ -70,7 +70,9 @@ NAMES_CHARACTERS_MIN = 1 << 20  # There is always room for this many characters 
 NAME_NUMBER_MAX = INT32_MAX  # Arrow stores them as signed 32-bit numbers.
 NAMES_SWEPT_MIN = 4096  # With fewer names there is no sweep.
 NAMES_FORGOTTEN_AT_ONCE = 256
-NAMES_RECALLED_MAX = 65_536  # Recently forgotten names that readers of the log find without a search.
+NAMES_RECALLED_MAX = 65_536  # Recently forgotten names that readers of the log find without a search,
+NAMES_RECALLED_CHARACTERS_MAX = 8 << 20  # and how long they may be together.
+NAMES_LOOKED_UP_MAX = 4096  # Forgotten names that an index has found.
 NAMES_FOUND_MAX = 1 << 20  # Forgotten names that a search of the log has found.
 ROWS_SWEPT_AT_ONCE = 16  # In chunks: half a millisecond, if every row has other names.
 NAME_SWEEP_SECONDS = 1.0  # How often to check whether a sweep is worthwhile.
@@ -278,19 +280,28 @@ TURN_CROWDED_PARTS_MAX = 24  # The same, in parts.
 TURN_MANY = 100  # If so many connections take turns, their parts are small: who comes next would wait for all.
 TURN_REST_SECONDS_MAX = 0.001  # How long all of them pause for a light request.
 TURN_REMEMBER_SECONDS = 0.05  # How long they leave time for further light requests after one.
+TURN_COSTLY_SECONDS = (
+    0.002  # What takes longer to read is many commands: they are decided at once, and not with others,
+)
+TURN_COSTLY_CROWDED_SECONDS = 0.00015  # so that who has sent them pays for it.
+TURN_REST = 3  # While light requests arrive, all others together pause so many times as long as they have taken,
+TURN_QUIET_SECONDS = 0.005  # unless there was none for this long.
+TURN_DEBT_SECONDS_MAX = 0.1  # How far one client can be behind the others because of what it has taken.
+TURN_CLIENTS_MAX = 1024  # Whose share is remembered while they have nothing to do.
 
 # HTTP
 REQUEST_TARGET_BYTES_MAX = 8 << 10
 REQUEST_HEADERS_BYTES_MAX = 32 << 10
 BODY_BYTES_UNASKED = 16 << 10  # A body up to this size is accepted in any request, before its route is known.
 REQUEST_BODY_BYTES_MAX = 16 << 20  # A multipart batch; a single message is bounded by BODY_BYTES_MAX.
+FAREWELL_BYTES_MAX = REQUEST_BODY_BYTES_MAX  # What comes after the last answer; a client that sends more is cut off.
 PIPELINE_REQUESTS_MAX = 16  # Of one connection, handled at the same time; more stay unread.
 KNOWN_HEADS_MAX = 1024  # Request heads that are remembered, so that they need not be parsed again.
 KNOWN_HEAD_BYTES_MAX = 1024  # For the target, and for the header fields, of each.
 
 # Lines and conversations
 LINE_ENVELOPE_BYTES_MAX = 4 << 10  # A command without its body.
-LINE_BYTES_MAX = 2 << 20
+LINE_BYTES_MAX = 8 << 20  # A body of 1 MiB as JSON takes up to six times as much, each byte escaped.
 REFUSED_LOGIN_SECONDS = 0.2  # The delay before a wrong token is answered; it doubles after each few failures
 LOGIN_FAILURES_PER_DOUBLING = 8  # of the same address,
 LOGIN_SECONDS_MAX = 10.0  # up to this,
@@ -320,7 +331,7 @@ LAKE_VACUUM_HOURS = 24  # How long files that left a table are kept for readers 
 LEASE_DAYS_MAX = 7  # A delivery not settled this long after its lease ended is dropped from the table.
 CONSUMERS_SHOWN_MAX = 100  # Per message.
 
-assert BODY_BYTES_MAX * 6 // 4 + LINE_ENVELOPE_BYTES_MAX <= LINE_BYTES_MAX, "a body fits with a tenth of it escaped"
+assert BODY_BYTES_MAX * 6 + LINE_ENVELOPE_BYTES_MAX <= LINE_BYTES_MAX, "a body fits with all of it escaped"
 
 # WebSocket
 WS_MESSAGE_BYTES_MAX = 8 << 20  # A body of 1 MiB as JSON takes up to six times as much, each byte escaped.

@@ -14,10 +14,18 @@ from penstock.engine.engine import Engine
 from penstock.engine.name_sweep import NameSweep
 from penstock.engine.names import StoredNames
 from penstock.errors import Reason
-from penstock.limits import NAME_NUMBER_MAX, NAMES_FORGOTTEN_AT_ONCE, NAMES_RECALLED_MAX, NAMES_SWEPT_MIN
+from penstock.limits import (
+    NAME_NUMBER_MAX,
+    NAMES_CHARACTERS_MIN,
+    NAMES_FORGOTTEN_AT_ONCE,
+    NAMES_RECALLED_CHARACTERS_MAX,
+    NAMES_RECALLED_MAX,
+    NAMES_SWEPT_MIN,
+)
 from penstock.model.answers import Delivery, Published, Receipt, Refused
 from penstock.model.commands import (
     CreateQueue,
+    Delete,
     DeleteQueue,
     Draw,
     Fetch,
@@ -379,3 +387,23 @@ def test_a_queue_that_is_removed_while_it_is_swept_is_passed_over(rig: Rig) -> N
     forget_all(rig)
     swept(rig)
     assert len(rig.engine.names) == 0
+
+
+def test_a_few_long_names_are_worth_a_sweep_and_few_of_them_are_recalled() -> None:
+    rig = Rig()
+    rig.create("work")
+    long = NAMES_CHARACTERS_MIN // 64
+    worth = []
+    for number in range(64):
+        worth.append(rig.engine.names.are_worth_a_sweep)
+        (message,) = rig.publish("work", NewMessage(b"", sender=f"{number:0{long}}"))
+        rig.do(Delete(message.queue, message.sequence))
+    assert worth == [False] * 64
+    assert rig.engine.names.are_worth_a_sweep
+    assert swept(rig) == 64
+    for _ in range(NAMES_RECALLED_CHARACTERS_MAX // NAMES_CHARACTERS_MIN):
+        for number in range(64):
+            (message,) = rig.publish("work", NewMessage(b"", sender=f"{number:0{long}}"))
+            rig.do(Delete(message.queue, message.sequence))
+        swept(rig)
+    assert sum(map(len, rig.engine.names.recalled.values())) <= NAMES_RECALLED_CHARACTERS_MAX

@@ -56,7 +56,7 @@ def test_the_defaults() -> None:
     assert http.buffered_bytes_max == 256 << 20
     lines = config.lines
     assert (str(lines.address), lines.connections_max, lines.commands_max) == ("127.0.0.1:7844", 10_000, 512)
-    assert (lines.line_bytes_max, lines.buffered_bytes_max, lines.unsent_bytes_max) == (2 << 20, 256 << 20, 64 << 20)
+    assert (lines.line_bytes_max, lines.buffered_bytes_max, lines.unsent_bytes_max) == (8 << 20, 256 << 20, 64 << 20)
     assert (lines.idle_seconds, lines.slow_client_seconds, lines.keepalive_seconds) == (3600, 30, 60)
     assert (config.log.segment_bytes, config.log.snapshot_bytes) == (16 << 20, 128 << 20)
     assert (config.log.retention_seconds, config.log.retention_bytes) == (7 * 24 * 3600, 10 << 30)
@@ -343,6 +343,7 @@ def test_one_request_must_fit_into_what_all_requests_may_take() -> None:
         from_set("http.buffered_bytes_max=1048576")
     with pytest.raises(ConfigError, match=r"lines\.buffered_bytes_max = 4194304 .*lines\.line_bytes_max = 8388608"):
         from_set("lines.buffered_bytes_max=4194304", "lines.line_bytes_max=8388608")
+    assert from_set("lines.buffered_bytes_max=4194304").lines.line_bytes_max == 4194304, "unless it is said"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.support.line_client import LineClient
 from tests.support.waiting import SECONDS_MAX, wait_until
 
 BODY_BYTES_MAX = 1 << 20
-LINE_BYTES_MAX = 2 << 20
+LINE_BYTES_MAX = 8 << 20
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_a_line_that_never_ends_is_answered_once_and_not_kept(start_broker: Star
 
 
 def test_the_longest_line_is_taken_and_one_byte_more_is_not(broker: Broker, queue: str) -> None:
-    line = json.dumps(publish(queue, "m" * BODY_BYTES_MAX)).encode()
+    line = json.dumps(publish(queue, "\x01" * BODY_BYTES_MAX)).encode()  # Six bytes for each.
     with LineClient(broker.lines) as client:
         client.send(line.ljust(LINE_BYTES_MAX) + b"\n")
         assert client.hear()["cmd"] == "ok"
@@ -131,7 +131,7 @@ def test_the_longest_line_is_taken_and_one_byte_more_is_not(broker: Broker, queu
 
 
 def test_lines_that_are_not_complete_share_a_limit(start_broker: StartBroker) -> None:
-    broker = start_broker("lines.buffered_bytes_max=4194304")
+    broker = start_broker(f"lines.buffered_bytes_max={2 * LINE_BYTES_MAX}")
     piece = b" " * (LINE_BYTES_MAX - 100)
     with LineClient(broker.lines) as first, LineClient(broker.lines) as second, LineClient(broker.lines) as third:
         for client in (first, second):

@@ -1,12 +1,15 @@
-"""Messages over WebSocket that are never finished cost nobody else anything for long."""
+"""Messages and requests that are never finished cost nobody else anything for long."""
 
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import closing
 
 import pytest
 
-from tests.support.broker import StartBroker
+from penstock.limits import FAREWELL_BYTES_MAX
+from tests.support.broker import Broker, StartBroker
 from tests.support.ws_client import RawWs
 
 MEGABYTE = 1 << 20
@@ -45,3 +48,13 @@ def test_the_connection_that_holds_most_of_unfinished_messages_is_closed_for_the
         assert greedy.read_close()[0] == 1013
         modest.send_frame(b" ", opcode=0)
         assert modest.hear()["type"] == "notice"
+
+
+@pytest.mark.parametrize("piece", [b"a: " + b"b" * 1000 + b"\r\n", b"b" * 1000], ids=["many trailers", "a long one"])
+def test_trailers_without_end_are_refused_and_then_cut_off(broker: Broker, piece: bytes) -> None:
+    with closing(socket.create_connection(broker.http, 60)) as client:
+        client.sendall(b"POST /messages/q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n")
+        client.sendall(piece * 100)
+        assert client.recv(12) == b"HTTP/1.1 431"
+        with pytest.raises(ConnectionError):
+            client.sendall(piece * (FAREWELL_BYTES_MAX // 1000 + 64_000))  # Some of it is on its way.

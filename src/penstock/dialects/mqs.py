@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Annotated
 from urllib.parse import parse_qsl
 
@@ -56,6 +55,7 @@ from penstock.model.commands import (
 )
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Nanos
+from penstock.remembering import remembered
 
 _SMALL_BODY = BodyRule(64 << 10)
 
@@ -103,9 +103,7 @@ class Mqs:
         self._message_rule = BodyRule(BODY_BYTES_MAX, cut=oversize == "cut")
         self._batch_rule = BodyRule(batch_bytes_max)
         # A receive without options is the same call each time.
-        self._plain_receive = lru_cache(maxsize=1024)(
-            lambda name: Call(Fetch(queue_name(name)), self._render_receive)
-        )
+        self._plain_receive = remembered(1024)(lambda name: Call(Fetch(queue_name(name)), self._render_receive))
         self.routes: Routes = {
             (b"messages", 2): {b"GET": self._receive, b"POST": self._publish, b"DELETE": self._delete_message},
             (b"queues", 2): {
@@ -304,4 +302,4 @@ def _seconds(nanos: Nanos) -> int:
     return min(-(-nanos // SECOND_NS), INT32_MAX)
 
 
-_boundary = lru_cache(maxsize=1024)(boundary_of)
+_boundary = remembered(1024)(boundary_of)

@@ -28,12 +28,14 @@ class Names:
         self.last = 0  # The number that was assigned last.
         self.characters = 0  # Total length of all texts.
         self.recalled: OrderedDict[int, str] = OrderedDict()  # Recently forgotten, for readers of the log. Not state.
+        self._recalled_characters = 0
         # Each name is in one of the two: looked up since the current sweep began, or not. Without a sweep, all are in
         # the first, so that one lookup finds them.
         self.numbers: dict[str, int] = {"": 0}
         self._unasked: dict[str, int] = {}
         self._doomed: list[int] = []  # At the end of a sweep: to be forgotten, unless they are looked up first.
-        self._swept_at = limits.NAMES_SWEPT_MIN  # With this many names, the next sweep is worthwhile.
+        self._swept_at = limits.NAMES_SWEPT_MIN  # With this many names, the next sweep is worthwhile,
+        self._long_at = limits.NAMES_CHARACTERS_MIN  # and with this many characters in them.
         self._refused = False  # Whether a name was refused since the last sweep.
 
     def __len__(self) -> int:
@@ -54,14 +56,17 @@ class Names:
         """Why there is no room for a new name; None if there is. Both the number of names and their total length are
         limited. `more`, `more_characters`: names of the current decision that are not applied yet."""
         count, characters = len(self) + more, self.characters + more_characters
-        most_characters = max(self.most * limits.NAMES_CHARACTERS_EACH, limits.NAMES_CHARACTERS_MIN)
-        is_too_long = len(text) > limits.NAMES_CHARACTERS_EACH and characters + len(text) > most_characters
+        is_too_long = len(text) > limits.NAMES_CHARACTERS_EACH and characters + len(text) > self._most_characters
         if count < self.most and not is_too_long:
             return None
         self._refused = True
         long = f" with {characters} characters" if count < self.most else ""
         in_use = f"{count} content types, senders, objects, sets of topics and consumers{long} are in use"
         return Refused(Reason.TOO_MANY_NAMES, in_use)
+
+    @property
+    def _most_characters(self) -> int:
+        return max(self.most * limits.NAMES_CHARACTERS_EACH, limits.NAMES_CHARACTERS_MIN)
 
     def next_number(self, number: int) -> int:
         """The next free number after this one."""
@@ -85,16 +90,21 @@ class Names:
         self.characters -= len(text)
         if self._unasked.pop(text, 0) == 0:
             del self.numbers[text]
+        self._recalled_characters += len(text) - len(self.recalled.pop(number, ""))
         self.recalled[number] = text
-        if len(self.recalled) > limits.NAMES_RECALLED_MAX:
-            self.recalled.popitem(last=False)
+        while self._recalled_characters > limits.NAMES_RECALLED_CHARACTERS_MAX or self._has_recalled_enough:
+            self._recalled_characters -= len(self.recalled.popitem(last=False)[1])
+
+    @property
+    def _has_recalled_enough(self) -> bool:
+        return len(self.recalled) > limits.NAMES_RECALLED_MAX
 
     # ── Sweeps ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def are_worth_a_sweep(self) -> bool:
         """Whether the table has grown much since the last sweep, or a name was refused."""
-        return self._refused or len(self) >= self._swept_at
+        return self._refused or len(self) >= self._swept_at or self.characters >= self._long_at
 
     @property
     def are_swept(self) -> bool:
@@ -134,6 +144,8 @@ class Names:
         # At most half of the remaining room is filled first, so that a sweep can free names before it is used up.
         grown = max(limits.NAMES_SWEPT_MIN, min(2 * len(self), (len(self) + self.most) // 2))
         self._swept_at = max(grown, len(self) + limits.NAMES_SWEPT_MIN // 4)
+        longer = min(2 * self.characters, (self.characters + self._most_characters) // 2)
+        self._long_at = self.characters + max(limits.NAMES_CHARACTERS_MIN // 4, longer - self.characters)
 
     # ── Snapshots ───────────────────────────────────────────────────────────────────────────────────────────
 

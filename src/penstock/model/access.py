@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from penstock.errors import ProtocolError
 from penstock.limits import ACCESS_KNOWN_MAX, NAME_BYTES_MAX
+from penstock.remembering import remembered
 
 EVERY_NAME = "*"
 SOME_NAME = ""  # In a need: the verb is needed somewhere, wherever that is.
@@ -62,7 +63,7 @@ class Scope(Struct, frozen=True):
         )
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def scope_of(text: str) -> Scope:
     """A scope from its text; without names, it is for every name. Raises `ProtocolError`."""
     verbs, colon, names = text.partition(":")

@@ -10,12 +10,12 @@ from __future__ import annotations
 from calendar import monthrange
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, time, timedelta, tzinfo
-from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.errors import ProtocolError
 from penstock.limits import SECOND_NS
 from penstock.model.values import Nanos
+from penstock.remembering import remembered
 
 _MONTHS_MAX = 12 * 9  # From one 29 February to the next it may be eight years.
 _YEAR_MAX = 9_990
@@ -122,7 +122,7 @@ def _instant(wall: datetime, zone: tzinfo) -> int:
     return high
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def parse_cron(text: str) -> Cron:
     """Raises `ProtocolError` for what is not a cron expression."""
     expression = _NICKNAMES.get(text.strip().lower(), text)

@@ -163,7 +163,7 @@ class Broker:
     def assemble(self, recovered: list[Recovered]) -> None:
         """Make everything that uses the logs of the shards. What belongs to no shard is counted with the first."""
         config, first = self.config, self.shards[0]
-        turns = Turns(lambda: any(not shard.loop.idle for shard in self.served))
+        turns = Turns(lambda: any(not shard.loop.idle for shard in self.served), decide=self._decide_collected)
         self._identities = Identities(config.auth.tokens, self._clock.wall, self._owner, jwts_of(config.auth))
         self._commits = Rounds(AsyncioScheduler(asyncio.get_running_loop()))
         for shard, each in zip(self.shards, recovered, strict=True):
@@ -185,6 +185,10 @@ class Broker:
         self._process_parts: list[Measured] = [self.servers.http, self.servers.lines, quotas]
         self._process_parts += [self._tls] if self._tls else []
         first.metrics.parts += self._process_parts
+
+    def _decide_collected(self) -> None:
+        for shard in self.served:
+            shard.loop.decide_collected()
 
     def _offer(self, _: Turns, __: Quotas) -> tuple[Handler, ClientPort]:
         """What HTTP requests and the commands of lines go to."""

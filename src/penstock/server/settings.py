@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from penstock.dialects.wire.http import has_control_characters
 from penstock.errors import ConfigError
-from penstock.limits import NAME_BYTES_MAX
+from penstock.limits import LINE_BYTES_MAX, NAME_BYTES_MAX
 from penstock.server.config import Address, Config
 from penstock.server.setting_types import AddressText, FileName, HostName, Origin, StoreUrl, Text
 
@@ -149,6 +149,9 @@ def _build(values: Mapping[str, Any]) -> Config:
     for key, value in values.items():
         section, _, field = key.rpartition(".")
         fields[section][field] = value
+    lines = fields["lines"]
+    if "line_bytes_max" not in lines:  # Who allows little for all lines need not say that one may not be larger.
+        lines["line_bytes_max"] = min(LINE_BYTES_MAX, lines.get("buffered_bytes_max", LINE_BYTES_MAX))
     for section in sorted(_SECTIONS, key=len, reverse=True):  # A section comes before the one that it is part of.
         outer, _, name = section.rpartition(".")
         fields[outer][name] = _SECTIONS[section](**fields[section])

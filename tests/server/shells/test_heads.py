@@ -20,6 +20,7 @@ from penstock.server.config import HttpConfig
 from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http import HttpConnection
 from penstock.server.shells.http_server import HttpServer
+from penstock.server.shells.turns import Turns
 from tests.support.effort import effort
 from tests.support.shells import Wire
 
@@ -72,7 +73,7 @@ class Witness:
 
 
 def a_server(witness: Witness, *, forgetful: bool = False) -> HttpServer:
-    server = HttpServer(witness, HttpConfig())
+    server = HttpServer(witness, HttpConfig(), Turns(clock=lambda: 0.0))  # No request takes long.
     if forgetful:
         server.known.most = 0
     return server

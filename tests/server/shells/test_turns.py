@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from penstock.limits import TURN_QUIET_SECONDS, TURN_REST
 from penstock.server.quota_settings import QuotaConfig, QuotaLimits
 from penstock.server.quotas.meter import Meter
 from penstock.server.quotas.quotas import Quotas
@@ -26,8 +27,9 @@ class Digger:
 
     def __init__(self, name: str, parts: int, done: list[str], meter: Meter | None = None) -> None:
         self.meter = meter
-        self.name = name
+        self.name = self.client = name
         self.parts = parts
+        self.was_cheap = False
         self._done = done
 
     def take_turn(self, *, crowded: bool) -> bool:
@@ -79,7 +81,8 @@ def test_nobody_stands_back_for_ever() -> None:
 
 def test_a_defect_in_one_turn_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
-        meter = None
+        meter = client = None
+        was_cheap = False
 
         def take_turn(self, *, crowded: bool) -> bool:
             raise AssertionError("on purpose")
@@ -154,3 +157,113 @@ def test_a_client_that_used_up_its_time_has_its_next_turn_when_it_has_recovered(
         return done
 
     assert "".join(asyncio.run(story())) == "abbbbbac"
+
+
+# ── Who pays ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Payer(Digger):
+    """One of several connections of a client, whose parts take so long."""
+
+    def __init__(self, client: str, parts: int, done: list[str], clock: Clock, seconds: float = 0.0) -> None:
+        super().__init__(client, parts, done)
+        self._clock, self._seconds = clock, seconds
+
+    def take_turn(self, *, crowded: bool) -> bool:
+        self._clock.now += self._seconds
+        return super().take_turn(crowded=crowded)
+
+
+def test_many_connections_of_a_client_have_the_turns_of_one() -> None:
+    async def story() -> list[str]:
+        clock, done = Clock(), list[str]()
+        turns = Turns(clock=clock)
+        for digger in (*(Payer("a", 1, done, clock) for _ in range(5)), Payer("b", 3, done, clock)):
+            turns.join(digger)
+        await until(lambda: len(done) == 8)
+        return done
+
+    assert "".join(asyncio.run(story())) == "abababaa"
+
+
+def test_the_client_that_has_spent_the_least_comes_next() -> None:
+    async def story() -> list[str]:
+        clock, done = Clock(), list[str]()
+        turns = Turns(clock=clock)
+        for digger in (Payer("a", 3, done, clock, seconds=0.0099), Payer("b", 30, done, clock, seconds=0.002)):
+            turns.join(digger)
+        await until(lambda: len(done) == 33)
+        return done
+
+    assert "".join(asyncio.run(story())).startswith("abbbbbabbbbbabbbbb")
+
+
+def test_much_work_is_decided_where_it_was_read_and_paid_for() -> None:
+    """A request is small and costs much: the next one of its client waits, and others do not."""
+
+    async def story() -> tuple[list[object], float]:
+        clock, seen = Clock(), list[object]()
+
+        def decide() -> None:
+            seen.append("decided")
+            clock.now += 0.02
+
+        def receive(data: bytes) -> None:
+            seen.append(data)
+            clock.now += len(data) / 1000
+
+        turns = Turns(clock=clock, decide=decide)
+        greedy, modest = Payer("greedy", 1, [], clock), Payer("modest", 1, [], clock)
+        turns.light += 1
+        seen.append(turns.handle(greedy, receive, b"12345"))
+        await asyncio.sleep(0)  # The next turn of the event loop.
+        turns.light += 1
+        before = turns.light
+        seen += [turns.handle(greedy, receive, b""), turns.handle(modest, receive, b""), turns.light - before]
+        turns.join(greedy)
+        for _ in range(1000):
+            turns.light += 1
+            turns._run()
+            if not greedy.parts:
+                break
+            clock.now += 0.001
+        return seen, clock.now - 1000.0
+
+    seen, now = asyncio.run(story())
+    assert seen == [b"12345", "decided", True, b"", False, True, 1]
+    assert now == pytest.approx(0.025 * (1 + TURN_REST), abs=0.002), "while light requests arrive, it rests"
+
+
+def test_nobody_rests_who_disturbs_no_light_request() -> None:
+    async def story() -> float:
+        clock, done = Clock(), list[str]()
+        turns = Turns(clock=clock)
+        turns.light += 1
+        turns.join(Payer("a", 10, done, clock, seconds=0.05))
+        await until(lambda: clock.now > 1000.0)
+        clock.now += TURN_QUIET_SECONDS
+        await until(lambda: len(done) == 10)
+        return clock.now - 1000.0
+
+    assert asyncio.run(story()) == pytest.approx(10 * 0.05 + TURN_QUIET_SECONDS)
+
+
+def test_whoever_shares_an_address_with_a_greedy_connection_is_handled_at_once_as_long_as_it_is_cheap() -> None:
+    async def story() -> list[bool]:
+        clock = Clock()
+
+        def receive(data: bytes) -> None:
+            clock.now += len(data) / 1000
+
+        turns = Turns(clock=clock)
+        greedy, modest, unknown = (Payer("same", 1, [], clock) for _ in range(3))
+        handled = [turns.handle(modest, receive, b"")]
+        for taker, data in ((greedy, b"12345"), (modest, b""), (unknown, b""), (greedy, b""), (modest, b"123")):
+            await asyncio.sleep(0)  # The next turn of the event loop.
+            turns.light += 1
+            handled.append(turns.handle(taker, receive, data))
+        await asyncio.sleep(0)
+        turns.light += 1
+        return [*handled, turns.handle(modest, receive, b"")]
+
+    assert asyncio.run(story()) == [True, True, True, False, False, True, False]

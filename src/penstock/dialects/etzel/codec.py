@@ -4,7 +4,6 @@ has them in prose, `/asyncapi.json` for machines."""
 from __future__ import annotations
 
 from binascii import b2a_base64
-from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -17,6 +16,7 @@ from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import DELAY_SECONDS_MAX, INT32_MAX, NAME_BYTES_MAX
 from penstock.model.answers import Refused
+from penstock.remembering import remembered
 
 TIMEOUT_SECONDS_MIN = 5
 
@@ -109,7 +109,7 @@ def refused(answer: Refused) -> bytes:
     return refusal(answer.reason.name, **more)
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def in_json(name: str) -> bytes | None:
     """A queue's name as replies show it; None for what cannot be a name."""
     try:

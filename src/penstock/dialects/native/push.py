@@ -6,7 +6,6 @@ Neither sockets nor time are known here. `docs/push.md` has it in prose.
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import quote, quote_from_bytes, urlsplit
 
@@ -27,6 +26,7 @@ from penstock.limits import (
 from penstock.model.answers import Delivery
 from penstock.model.commands import Outcome
 from penstock.model.values import Nanos
+from penstock.remembering import remembered
 
 _PORTS = {"http": 80, "https": 443}
 _OCTETS = b"application/octet-stream"
@@ -132,18 +132,18 @@ _MESSAGE_LINES = (
 )
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _escaped(text: str) -> str:
     """Percent-encoded: so nothing that a producer sends can end a header line."""
     return quote(text, SAFE)
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _listed(topics: str) -> bytes:
     return ", ".join(map(_escaped, topics.split("\n"))).encode("ascii")
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _media_type(text: str) -> bytes:
     """A value that cannot be a header cannot be a media type either."""
     plain = all(" " <= character <= "~" for character in text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -28,6 +27,7 @@ from penstock.limits import (
 from penstock.model.answers import QueueDescription
 from penstock.model.commands import ListQueues
 from penstock.model.settings import QueueSettings, Setting, settings_of
+from penstock.remembering import remembered
 
 _PAGE_DEFAULT, _PAGE_MAX = 100, 1000
 
@@ -53,7 +53,7 @@ def _checked_pattern(pattern: str) -> str:
     return checked_topic(pattern.removesuffix("*") or pattern) and pattern
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def checked_topic(topic: str) -> str:
     """A topic whose root can name a queue. Raises `ProtocolError` for anything else."""
     checked_text(topic, "a topic", 0)

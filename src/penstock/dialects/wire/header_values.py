@@ -5,10 +5,10 @@ versions stored them unchecked, so what cannot be a header value is left out.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 from penstock.errors import ProtocolError
 from penstock.limits import CONTENT_TYPE_BYTES_MAX, HEADER_VALUE_BYTES_MAX
+from penstock.remembering import remembered
 
 OCTETS = "application/octet-stream"
 
@@ -28,7 +28,7 @@ def checked_header_value(value: bytes, name: str, bytes_max: int = HEADER_VALUE_
     return value
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def content_type_of(header: bytes) -> str:
     """The content type that a request gives a message. Raises `ProtocolError` for what cannot be one."""
     return checked_header_value(header, "Content-Type", CONTENT_TYPE_BYTES_MAX).decode("latin-1") or OCTETS
@@ -45,7 +45,7 @@ def checked_media_type(text: str, field: str) -> str:
     return text
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def content_type_header(content_type: str) -> bytes:
     """The value of a `Content-Type` header for a message."""
     value = (content_type or OCTETS).encode("latin-1", "replace")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from base64 import b64decode, b64encode
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ProtocolError
+from penstock.remembering import remembered
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -83,7 +83,7 @@ def json_of(body: bytes, content_type: str) -> bytes | None:
     return compact if is_kept and _are_exact(compact) else None
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def says_json(content_type: str) -> bool:
     media_type, *parameters = [part.strip().lower() for part in content_type.split(";")]
     charsets = [part.partition("=")[2].strip('" ') for part in parameters if part.startswith("charset")]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 from threading import Lock
 
-from penstock.limits import NAMES_FOUND_MAX, QUEUES_REMEMBERED_MAX
+from penstock.limits import NAMES_FOUND_MAX, NAMES_LOOKED_UP_MAX, QUEUES_REMEMBERED_MAX
 from penstock.server.writer.port import ServicePort
 from penstock.storage.log.batch import Header
 from penstock.storage.log.names import names_defined, queues_created
@@ -112,7 +112,7 @@ class NameTexts:
             return None
         known = self._known(number) or self._looked_up.get(number)
         if known is None and number not in self._looked_up:
-            if len(self._looked_up) >= NAMES_FOUND_MAX:
+            if len(self._looked_up) >= NAMES_LOOKED_UP_MAX:
                 self._looked_up = {}
             known = self._looked_up[number] = find_name(traces, view, number)
         return known

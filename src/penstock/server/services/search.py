@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from heapq import nsmallest
 from typing import Any, NamedTuple
@@ -148,6 +148,11 @@ class _Question:
     """One step of a search, which waits for its turn."""
 
     meter = None  # The bill counts its time.
+    was_cheap = False
+
+    @property
+    def client(self) -> Hashable:
+        return id(self)
 
     def __init__(self, writer: ServicePort, command: Command) -> None:
         self._writer = writer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from hashlib import blake2b
 
 from penstock.limits import SHARD_MAX, SHARDS_OF_NAMES_MAX
+from penstock.remembering import remembered
 from penstock.storage.history.versions import name_of
 
 
@@ -19,7 +19,7 @@ class ShardMap:
         assert 1 <= shards <= SHARD_MAX + 1
         self.shards = shards
         self.elsewhere = dict(elsewhere or {})
-        self.of_name = lru_cache(maxsize=SHARDS_OF_NAMES_MAX)(self._of_name)
+        self.of_name = remembered(SHARDS_OF_NAMES_MAX)(self._of_name)
 
     def _of_name(self, name: str) -> int:
         return self.elsewhere.get(name, _hashed(name.encode()) % self.shards)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from penstock.dialects.wire.http import Headers
 from penstock.errors import Fault
+from penstock.remembering import remembered
 from penstock.server.config import Config
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::\d*)?")
@@ -79,7 +79,7 @@ def _is_own(origin: bytes, host: bytes | None) -> bool:
     return host is not None and _text(origin) in (f"http://{_text(host)}", f"https://{_text(host)}")
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _name_of(host: bytes) -> str:
     """The name or address in a Host field, without the port; empty if the field is malformed."""
     match = _HOST.fullmatch(_text(host))

@@ -163,6 +163,7 @@ class Connection(Metered):
         "kept_bytes",
         "opened_at",
         "transport",
+        "was_cheap",
     )
 
     PROTOCOL: ClassVar[str] = "HTTP"  # As people call it.
@@ -181,6 +182,7 @@ class Connection(Metered):
         self._parked = b""  # What was read and is not handled yet, from `_parked_at` on.
         self._parked_at = 0
         self._paused = False  # Nothing is read.
+        self.was_cheap = False  # The last part that was handled took little time.
         self.choked = False  # The client does not read what it is sent.
         self._unsent = (0, 0)  # When the client last read something, and how much was left. 0: all is sent.
         self.kept_bytes = 0  # Of a request that is not complete: part of the server's `buffered_bytes`.
@@ -264,6 +266,13 @@ class Connection(Metered):
                 self.transport.pause_reading()
             elif not self.transport.is_closing():
                 self.transport.resume_reading()
+
+    def _wait_for_turn(self, data: bytes, *, begins: bool) -> None:
+        """Keep what was read for the rotation. `begins`: a first part of it may be handled now."""
+        self._park(data)
+        if not (begins and self._turns.begin(self)):
+            self._pause(True)
+            self._turns.join(self)
 
     def _park(self, data: bytes) -> None:
         self._parked = self._forget_parked() + data if self._parked else data

@@ -29,7 +29,7 @@ from penstock.dialects.wire.http import (
 )
 from penstock.dialects.wire.http import refusal as refusal_response
 from penstock.errors import Fault
-from penstock.limits import PART_BYTES, PART_BYTES_CROWDED, PIPELINE_REQUESTS_MAX
+from penstock.limits import LIGHT_BYTES_MAX, PART_BYTES, PART_BYTES_CROWDED, PIPELINE_REQUESTS_MAX
 from penstock.model.access import NOBODY, Access
 from penstock.model.answers import Answer, Refused
 from penstock.model.client import Client
@@ -135,34 +135,33 @@ class HttpConnection(Connection):
                 self._turns.light += 1
                 self.accept_known(usual, data)
                 return
-            head_end = data.find(b"\r\n\r\n")
-            known = self._known
-            if head_end > 0 and known is not None and known.accept(self, data, head_end, not self._server.stopping):
-                self._turns.light += 1
-                return
-        self._receive_unknown(data)
+        if len(data) <= LIGHT_BYTES_MAX and not self._parked:
+            self._turns.light += 1
+            self._receive(data)
+        elif self._parked or not is_light(data):
+            self._wait_for_turn(data, begins=True)
+            self._pace()
+        elif not self._turns.handle(self, self._receive, data):
+            self._wait_for_turn(data, begins=False)
+
+    def _receive(self, data: bytes) -> None:
+        head_end, known = data.find(b"\r\n\r\n"), None if self.begun_at else self._known
+        if head_end > 0 and known is not None and known.accept(self, data, head_end, not self._server.stopping):
+            return
+        reader = self._reader
+        heads, at_start = reader.heads, not self.begun_at
+        self._parse(data)
+        is_one = at_start and reader.heads == heads + 1 and not self.begun_at
+        if is_one and reader.latest and self._known is not None:
+            self._known.learn_fields(data, reader.latest)
+        reader.latest = None
+        self._pace()
 
     def accept_known(self, head: Head, data: bytes) -> None:
         body, keep_alive = data[len(head.text) :], not self._server.stopping
         exchange = Exchange(head.method, head.target, head.headers, body, False, self, keep_alive, head.route)
         exchange.access = head.access  # Twice as fast as by keyword.
         self.accept(exchange)
-
-    def _receive_unknown(self, data: bytes) -> None:
-        reader = self._reader
-        heads, at_start = reader.heads, not self.begun_at
-        if is_light(data) and not self._parked:
-            self._turns.light += 1
-            self._parse(data)
-        else:
-            self._park(data)
-            if not self._turns.begin(self):
-                self._pause(True)
-        is_one = at_start and reader.heads == heads + 1 and not (self.begun_at or self._parked)
-        if is_one and reader.latest and self._known is not None:
-            self._known.learn_fields(data, reader.latest)
-        reader.latest = None
-        self._pace()
 
     def _take_part(self, crowded: bool) -> bool:
         if self._may_go_on():
@@ -175,9 +174,8 @@ class HttpConnection(Connection):
 
     def _is_blocked(self) -> bool:
         """Nothing more can be handled for now, or for good."""
-        if self._working or self._resting or self.choked or self._backlog:
-            return True
-        return self._is_last_taken and not self._has_parted
+        waits = self._working or self._resting or self.choked or bool(self._backlog)
+        return waits or (self._is_last_taken and not self._has_parted)
 
     def _has_ended(self) -> bool:
         return self._has_parted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 from penstock.limits import FAULT_REST_SECONDS_MAX, QUOTA_REST_SECONDS_MAX, QUOTA_REST_SECONDS_MIN
@@ -48,6 +48,12 @@ class Metered(asyncio.Protocol):
             return None
         self.meter = Meter(quotas)
         return self.meter.join(account)
+
+    @property
+    def client(self) -> Hashable:
+        """Whose turns it takes: an identity, or an address."""
+        access = self._identity
+        return access.identity if access and access is not EVERYTHING and access is not NOBODY else (self._address(),)
 
     def _address(self) -> str:
         """The address of the client, as it is counted."""

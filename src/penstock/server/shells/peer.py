@@ -77,9 +77,7 @@ class PeerConnection(Connection, LoopPeer):
             if self._handle(data):
                 self._turns.join(self)
         else:
-            self._park(data)
-            if not self._turns.begin(self):
-                self._pause(True)
+            self._wait_for_turn(data, begins=True)
         self._pace()
 
     def _handle(self, data: bytes) -> bool:

@@ -62,6 +62,11 @@ class _Work:
     """One answer and those who wait for it. When it is made, it takes turns again: each answer is one part."""
 
     meter = None  # The time to send it is not counted.
+    was_cheap = False
+
+    @property
+    def client(self) -> Hashable:
+        return id(self)
 
     def __init__(self, works: Works, key: Hashable, steps: Steps, submit: Submit, meter: Meter | None) -> None:
         self.key = key
@@ -116,10 +121,15 @@ class Asker:
 class Worker:
     """Makes one answer, and calls `done` with it unless it was cancelled."""
 
-    __slots__ = ("_answer", "_done", "_over", "_steps", "_submit", "_turns", "meter")
+    __slots__ = ("_answer", "_done", "_over", "_steps", "_submit", "_turns", "meter", "was_cheap")
+
+    @property
+    def client(self) -> Hashable:
+        return id(self)
 
     def __init__(self, steps: Steps, submit: Submit, turns: Turns, done: Done, meter: Meter | None = None) -> None:
         self.meter = meter
+        self.was_cheap = False
         self._steps = steps
         self._submit = submit
         self._turns = turns

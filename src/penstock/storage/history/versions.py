@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import blake2b
 from itertools import accumulate, pairwise
 from struct import Struct
 from typing import NamedTuple
 
 from penstock.model.values import Position, Version
+from penstock.remembering import remembered
 
 DIGEST_BYTES = 16
 PACKED = Struct("<16sIQIqQ")  # A version: its fields in their order.
@@ -41,7 +42,7 @@ def names_of(about: str, keys: Sequence[bytes]) -> list[bytes]:
     return [begun + key if len(key) <= room else _shortened(begun + key) for key in keys]
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024)
 def _begun(about: str) -> bytes:
     return about.encode() + b"\n"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -22,6 +22,7 @@ from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError
 from penstock.model.commands import NewMessage, Publish, PublishRun, PublishTopics
 from penstock.model.settings import QueueSettings
+from penstock.remembering import remembered
 
 TYPES: dict[str, Any] = {
     "body": pa.binary(),
@@ -216,6 +217,6 @@ def _packed(pairs: list[tuple[str, str | None]]) -> bytes:
     return packed
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _split(topics: str) -> tuple[str, ...]:
     return tuple(topics.split("\n"))
