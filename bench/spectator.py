@@ -1,7 +1,7 @@
 """What a spectator costs the publishers: `python -m bench spectator`.
 
 A reader gets the whole Event Log as Arrow, alone and while publishers run at full rate. It decodes the events, on the
-core of the publishers.
+core of the publishers. Then how far behind readers of one queue of several shards are (`behind.py`).
 """
 
 import http.client
@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from rich.progress import Progress
 
+from bench.behind import behind
 from bench.cores import on_load_core
 from bench.driver import HOST, SILENCE_SECONDS_MAX, StoppedError
 from bench.load import CONNECTIONS, FILL_ROUND, QUEUE, fill, publish_rate
@@ -55,6 +56,7 @@ def spectator(progress: Progress, scratch: Path, events: int) -> Found:
         "publishers_alone_per_second": usual,
         "publishers_beside_per_second": published.per_second,
         "publishers_ratio": published.per_second / usual,
+        **behind(progress, scratch),
     }
 
 
