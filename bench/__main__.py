@@ -15,6 +15,7 @@ python -m bench hung                                      what clients notice of
 python -m bench courier                                   how much later a channel of another shard gets a message
 python -m bench store                                     what a log in PostgreSQL costs, next to one in files
 python -m bench sizing                                    what messages of 1 KB cost, for docs/deploy/sizing.md
+python -m bench unread                                    what answers cost that nobody reads
 python -m bench reshard                                   how long it takes to move a store to several shards
 python -m bench checkout --against DIR                    how fast this checkout is, next to another one
 """

@@ -29,6 +29,7 @@ from bench import (
     store,
     tls,
     topics,
+    unread,
     wake,
     worker,
     workers,
@@ -57,6 +58,7 @@ RUNS: dict[str, tuple[Callable[..., Found], int]] = {
     "courier": (courier.courier, courier.ROUNDS),
     "store": (store.store, store.ROUNDS),
     "sizing": (sizing.sizing, sizing.ROUNDS),
+    "unread": (unread.unread, unread.CONNECTIONS),
     "reshard": (reshard.moving, reshard.MESSAGES),
     "checkout": (checkout.checkout, checkout.ROUNDS),
 }

@@ -21,6 +21,7 @@ HEADERS_BYTES_MAX = 16 << 10
 USER_HEADERS_MAX = 64  # That a producer gives a message.
 USER_HEADERS_BYTES_MAX = 8 << 10  # Their names and values.
 USER_HEADER_NAME_BYTES_MAX = 128
+MESSAGE_BYTES_MAX = BODY_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX
 RESULT_BYTES_MAX = 1 << 20
 REASON_BYTES_MAX = 1 << 10  # Why a consumer gave a message back.
 REASON_CHARACTERS_KEPT = 128  # Of a dead letter, in memory.
@@ -259,6 +260,12 @@ HANDSHAKE_BYTES_MAX = 128 << 10  # Of a TLS handshake: certificates of clients a
 # Answers that clients have not read
 UNREAD_BYTES_DEFAULT = 256 << 20  # All connections together.
 UNREAD_BYTES_MIN = 16 << 20
+ROOM_TURN_BYTES = 8 << 20  # Of answers that are decided and not given, and so made in one turn of the event loop.
+OUTBOX_PIECE_BYTES = 64 << 10  # Of what a client has not taken: it is freed piece by piece.
+ROOM_MESSAGE_BYTES = 2 << 10  # That a message in an answer counts beside its own bytes, for what it takes to make it.
+ROOM_EACH_BYTES = 4 << 20  # A client that has not taken this much gets no more.
+ROOM_TURNS_MAX = 128  # Commands that waited for room and are decided in one turn.
+ROOM_WAIT_SECONDS_MAX = 1.0  # After that, one that holds nothing gets room at the cost of who holds the most.
 
 # Turns of the event loop, which connections share
 LIGHT_BYTES_MAX = 1 << 10  # A read up to this is handled at once.
@@ -311,9 +318,9 @@ LOGINS_HELD_MAX = 1000  # Refusals that are delayed at once; clients beyond it a
 GUEST_BYTES_MAX = 16 << 10  # Of a line or a message of a client that has not shown a token.
 LINES_PER_TURN_MAX = 128  # Of one connection, so that the disk begins with the first while the next are read.
 LINES_PER_TURN_CROWDED_MAX = 16  # The same, while others wait.
-LINES_REPLY_BYTES_MAX = 4 << 20  # Of one connection, encoded at once; approximate. The client may not read them.
 LINES_PART_BYTES = 32 << 10  # Of a read, split into lines at once.
 LINES_PART_BYTES_CROWDED = 4 << 10
+LINES_REPLY_BYTES_MAX = 4 << 20  # Of one connection, under way at once; approximate.
 LINES_UNSENT_BYTES_HIGH = 256 << 10  # A client that leaves more replies than this unread is not read from.
 CONNECTION_QUEUES_MAX = 1000  # Queues that one connection may subscribe to and wait for.
 
@@ -336,8 +343,7 @@ assert BODY_BYTES_MAX * 6 + LINE_ENVELOPE_BYTES_MAX <= LINE_BYTES_MAX, "a body f
 # WebSocket
 WS_MESSAGE_BYTES_MAX = 8 << 20  # A body of 1 MiB as JSON takes up to six times as much, each byte escaped.
 WS_REQUESTS_MAX = 1024  # Of one connection, handled at the same time; more stay unread.
-WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes, with those of the messages that they fetch.
-WS_EXPECTED_BYTES = 256 << 10  # That the first message will have, when a connection begins to fetch.
+WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes.
 WS_TURN_MESSAGES_MAX = 512  # Of one connection; then others have their turn, and the disk can begin.
 WS_TURN_MESSAGES_CROWDED_MAX = 64  # The same, while others wait.
 WS_PART_BYTES = 80 << 10  # Of a read, split into messages at once.
@@ -402,6 +408,7 @@ assert NAMES_DEFAULT <= NAMES_MAX < NAME_NUMBER_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
 assert 2 * ROWS_PER_CHUNK <= SEARCH_ROWS_CROWDED <= SEARCH_ROWS_MAX
 assert PART_BYTES_CROWDED <= LIGHT_BYTES_MAX <= PART_BYTES <= PART_BODY_BYTES
+assert RESULT_BYTES_MAX <= MESSAGE_BYTES_MAX <= FETCH_BYTES_MAX <= UNREAD_BYTES_MIN // 4, "one answer fits in a turn"
 assert FETCH_BYTES_MAX < UNREAD_BYTES_MIN <= UNREAD_BYTES_DEFAULT, "one answer closes no connection"
 assert TURN_CROWDED_SECONDS <= TURN_SECONDS
 assert ROWS_PER_CHUNK & (ROWS_PER_CHUNK - 1) == 0

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from penstock.limits import NEVER_NS, SEARCH_ROWS_MAX
+from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, SEARCH_ROWS_MAX
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Key, Nanos, Packed, Position
@@ -104,7 +104,8 @@ class PublishOnce(Command, frozen=True, gc=False):
 
 
 class Fetch(Command, frozen=True, gc=False):
-    """Lease up to `count` messages. `wait_ns`: how long the client waits for a first one."""
+    """Lease up to `count` messages. `wait_ns`: how long the client waits for a first one. `bytes_max`: of the bodies
+    in the answer; a single message always fits."""
 
     queue: str
     count: int = 1
@@ -112,6 +113,7 @@ class Fetch(Command, frozen=True, gc=False):
     lease_ns: Nanos | None = None  # Absent: the message's own, else the queue's visibility timeout.
     consumer: str = ""
     confirm: bool = True  # False: handed over and gone, no confirmation awaited.
+    bytes_max: int = FETCH_BYTES_MAX
 
     @property
     def waits_for(self) -> tuple[Key, ...]:
@@ -230,6 +232,7 @@ class Pull(Command, frozen=True, gc=False):
     draws: Sequence[Draw] = ()
     results: Sequence[tuple[str, int, bytes]] = ()  # Queue, sequence, result.
     wait_ns: Nanos = 0
+    bytes_max: int = FETCH_BYTES_MAX  # Of the bodies in the answer; a single message always fits.
 
     @property
     def waits_for(self) -> tuple[Key, ...]:
@@ -245,6 +248,7 @@ class Receive(Command, frozen=True, gc=False):
     count: int = 1
     wait_ns: Nanos = 0
     lease_ns: Nanos | None = None  # Absent: the queue's visibility timeout.
+    bytes_max: int = FETCH_BYTES_MAX  # Of the bodies in the answer; a single message always fits.
 
     @property
     def waits_for(self) -> tuple[Key, ...]:

@@ -30,6 +30,7 @@ from penstock.server.measures import Measured
 from penstock.server.own_addresses import found_at
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered
+from penstock.server.room import Room
 from penstock.server.servers import Servers
 from penstock.server.shard import Shard, until
 from penstock.server.shards.cluster_state import state_alone
@@ -166,8 +167,9 @@ class Broker:
         turns = Turns(lambda: any(not shard.loop.idle for shard in self.served), decide=self._decide_collected)
         self._identities = Identities(config.auth.tokens, self._clock.wall, self._owner, jwts_of(config.auth))
         self._commits = Rounds(AsyncioScheduler(asyncio.get_running_loop()))
+        self._room = Room(config.unread_bytes_max)
         for shard, each in zip(self.shards, recovered, strict=True):
-            shard.assemble(each, turns, self._identities, self._commits)
+            shard.assemble(each, turns, self._identities, self._commits, self._room)
         quotas = Quotas(config.quota, self._has_queue)
         handler, writer = self._offer(turns, quotas)
         login, identify = first.services.audit.login, self._identities.of_token
@@ -178,6 +180,7 @@ class Broker:
             writer,
             lambda peer: etzel.converse(peer, partial(login, peer, identify)),
             turns,
+            self._room,
             quotas,
             self._identities,
         )

@@ -472,7 +472,7 @@ class Config(Struct, frozen=True, kw_only=True):
         between(
             limits.UNREAD_BYTES_MIN,
             1 << 40,
-            "Size of all answers that clients have not read; above it, the connection with the most is closed.",
+            "Size of answers that are being made or not read; while there is no room, requests for messages wait.",
         ),
     ] = limits.UNREAD_BYTES_DEFAULT
     http: HttpConfig = HttpConfig()

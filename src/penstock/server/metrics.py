@@ -95,7 +95,7 @@ FAMILIES = (
     Family("penstock_lines_connections", "gauge", "Open connections of the line protocol."),
     Family("penstock_lines_buffered_bytes", "gauge", "Size of lines that are being received."),
     Family("penstock_lines_received_total", "counter", "Lines received since the start."),
-    Family("penstock_unread_bytes", "gauge", "Size of answers not read yet by clients with many of them."),
+    Family("penstock_unread_bytes", "gauge", "Size of answers that clients have not read, or that are being made."),
     Family("penstock_unread_closed_total", "counter", "Connections closed because of unread_bytes_max."),
     Family(
         "penstock_tls_certificate_expires_timestamp_seconds",

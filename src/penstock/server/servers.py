@@ -14,13 +14,13 @@ from penstock.server.doors import Door
 from penstock.server.identities import Identities
 from penstock.server.listening import cannot_listen
 from penstock.server.quotas.quotas import Quotas
+from penstock.server.room import Room
 from penstock.server.shells.connection import Server
 from penstock.server.shells.handler import Handler
 from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.lines import LineConversation, LineServer
 from penstock.server.shells.secure import listen as listen_securely
 from penstock.server.shells.turns import Turns
-from penstock.server.shells.unread import Unread
 from penstock.server.tls import Tls
 from penstock.server.writer.port import ClientPort
 
@@ -33,16 +33,16 @@ class Servers:
         writer: ClientPort,
         converse: Callable[[Peer], LineConversation],
         turns: Turns,
+        room: Room,
         quotas: Quotas,
         identities: Identities,
     ) -> None:
         """`handler`: of HTTP requests. `writer` and `converse`: of the clients that send lines."""
         self._config = config
         self._listeners: list[asyncio.Server] = []
-        unread = Unread(config.unread_bytes_max)
-        self.http = HttpServer(handler, config.http, turns, unread, quotas)
+        self.http = HttpServer(handler, config.http, turns, room, quotas)
         self.lines = LineServer(
-            writer, config.lines, converse, refusal, turns, unread, quotas, identities.of_certificate
+            writer, config.lines, converse, refusal, turns, room, quotas, identities.of_certificate
         )
         self.all: tuple[Server, ...] = (self.http, self.lines)
         identities.on_change += [server.expel for server in self.all]

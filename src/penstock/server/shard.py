@@ -26,6 +26,7 @@ from penstock.server.config import Config, LogConfig
 from penstock.server.identities import Identities
 from penstock.server.metrics import Metrics
 from penstock.server.recovery import Home, Recovered, recover
+from penstock.server.room import Room
 from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
@@ -106,12 +107,15 @@ class Shard:
     def recover(self) -> Recovered:
         return recover(self.directory, self._config, self.store, self._home)
 
-    def assemble(self, recovered: Recovered, turns: Turns, identities: Identities, rounds: Rounds) -> None:
+    def assemble(
+        self, recovered: Recovered, turns: Turns, identities: Identities, rounds: Rounds, room: Room
+    ) -> None:
         """Make everything that uses the log."""
         config, identity = replace(self._config, log=self._log_config), self.identity
         scheduler = AsyncioScheduler(asyncio.get_running_loop())
         self._go_on(recovered)
-        self.loop = Loop(recovered.engine, recovered.log, self._clock, scheduler, rounds, self._clock.wall)
+        wall = self._clock.wall
+        self.loop = Loop(recovered.engine, recovered.log, self._clock, scheduler, rounds, wall, room)
         self.loop.on_failure = self._on_failure
         self.loop.on_commit.append(turns.after_commit)
         self.metrics = Metrics(self.loop)

@@ -7,8 +7,8 @@ import pytest
 from penstock.limits import PART_BODY_BYTES
 from penstock.model.answers import Refused
 from penstock.server.config import HttpConfig
+from penstock.server.room import Room
 from penstock.server.shells.connection import SWEEPS_PER_SECOND, Connection, Server
-from penstock.server.shells.unread import Unread
 from tests.support.shells import Wire
 
 SLOW_SECONDS, IDLE_SECONDS = 3, 10
@@ -60,7 +60,7 @@ def server() -> Server:
     config = HttpConfig(
         slow_client_seconds=SLOW_SECONDS, idle_seconds=IDLE_SECONDS, connections_max=3, buffered_bytes_max=1000
     )
-    return Server(config, None, Unread(1000), None)
+    return Server(config, None, Room(1000), None)
 
 
 def pass_time(connection: Connection, seconds: float) -> None:
@@ -121,10 +121,10 @@ def test_nothing_is_read_from_a_client_that_does_not_read(server: Server) -> Non
     connection, wire = connected(server)
     wire.unsent = 500
     connection.pause_writing()
-    assert (wire.reading, server.unread.bytes) == (False, 500)
+    assert (wire.reading, server.room.bytes) == (False, 500)
     wire.unsent = 0
     connection.resume_writing()
-    assert (connection.happened, server.unread.bytes) == (["go on"], 0)
+    assert (connection.happened, server.room.bytes) == (["go on"], 0)
 
 
 def test_a_client_that_leaves_too_much_unread_is_cut_off(server: Server) -> None:

@@ -12,8 +12,8 @@ from penstock.limits import FAULTS_PER_SECOND_MAX, QUOTA_REST_SECONDS_MIN
 from penstock.server.config import HttpConfig
 from penstock.server.quota_settings import QuotaConfig, QuotaLimits
 from penstock.server.quotas.quotas import Quotas
+from penstock.server.room import Room
 from penstock.server.shells.connection import Server
-from penstock.server.shells.unread import Unread
 from tests.server.shells.test_connection import SLOW_SECONDS, Plain, pass_time
 from tests.support.live_loop import until
 from tests.support.shells import Wire
@@ -28,7 +28,7 @@ class Limited:
         self.now = 0.0
         quotas = Quotas(QuotaConfig(address=QuotaLimits(bytes_per_second=RATE)), lambda _: True, lambda: self.now)
         config = HttpConfig(slow_client_seconds=SLOW_SECONDS)
-        self.server = Server(config, None, Unread(1000), quotas)
+        self.server = Server(config, None, Room(1000), quotas)
         self.connection, self.wire = self.connect()
 
     def connect(self) -> tuple[Plain, Wire]:

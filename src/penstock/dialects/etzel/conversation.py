@@ -106,6 +106,7 @@ class EtzelConversation(Gathering):
         "_drowsy",
         "_early",
         "_find",
+        "_keep_back",
         "_login",
         "_make",
         "_over",
@@ -124,6 +125,7 @@ class EtzelConversation(Gathering):
         super().__init__()
         self._peer = peer
         self._send = peer.send
+        self._keep_back = peer.keep_back
         self._submit = peer.submit
         self._make = etzel.ids.make
         self._find = etzel.ids.find
@@ -373,6 +375,7 @@ class EtzelConversation(Gathering):
         """Send a reply, or keep it until all before it are sent."""
         if number != self._answered:
             self._early[number] = frame
+            self._keep_back(len(frame))
             return
         self._send(frame)
         self._answered = number + 1
@@ -401,6 +404,7 @@ class EtzelConversation(Gathering):
             frame = self._early.pop(self._answered, None)
             if frame is None:
                 return
+            self._keep_back(-len(frame))
             self._send(frame)
             self._answered += 1
 

@@ -33,6 +33,9 @@ class Peer(Protocol):
     def send(self, frame: bytes, *, binary: bool = False) -> None:
         """Send one frame, or one line without its end. Text is UTF-8."""
 
+    def keep_back(self, size: int) -> None:
+        """So many bytes more, or fewer, are kept in replies that must wait for earlier ones."""
+
     def close(self, reason: str) -> None:
         """End the connection. The client gets the reason if the protocol has room for it."""
 

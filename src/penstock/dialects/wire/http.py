@@ -45,6 +45,11 @@ class Request(_Identified, gc=False):
         return ""
 
     @property
+    def holder(self) -> Any:
+        """Of the answer, as far as the shell knows it."""
+        return None
+
+    @property
     def dialect(self) -> str:
         first = self.target[1:].partition(b"?")[0].partition(b"/")[0]
         return _DIALECTS.get(first, "native")

@@ -19,7 +19,8 @@ after it.
 
 **The exception:** within a conversation, a finish may be decided before fetches and publishes that were sent before
 it. The message is removed earlier than asked, never later, and workers need not pay for a decision between any two
-messages.
+messages. And while there is no room for the answer of a fetch (`server/room.py`), it waits, as one that waits for a
+message does: commands of the same read are decided before it, and later ones are not read.
 
 Over several shards, a publish with an object and a key is decided when the key was borrowed from the shard that
 answers for it: maybe after what a client that does not wait for answers has sent next.
@@ -63,6 +64,11 @@ class CommandOrder:
     def address(self) -> str:
         """Of the client; empty if there is no socket."""
         return ""
+
+    @property
+    def holder(self) -> Any:
+        """Of the answers; None if there is no socket."""
+        return None
 
     def __init__(self, writer: Submitter) -> None:
         self._writer = writer

@@ -13,7 +13,7 @@ from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
 from penstock.errors import Reason
-from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MIN
+from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.answers import Delivery, Refused
 from penstock.model.commands import Fetch
 from penstock.model.events import Fetched, FetchedRun, HandedOver, HandedOverRun
@@ -38,7 +38,7 @@ def fetch(draft: Draft, command: Fetch) -> Sequence[Delivery] | Refused:
     # If several consumers must confirm a message, it stays until its last lease has ended.
     moves_at = settings.redrive_policy.max_receives if settings.redrive_policy and settings.confirmations <= 1 else 0
     lease_ns = command.lease_ns
-    room = FETCH_BYTES_MAX
+    room = command.bytes_max
     for sequence, row in chosen:
         receives = row.receives + 1
         room -= row.body_bytes
@@ -70,7 +70,7 @@ def _fetch_run(draft: Draft, command: Fetch, queue: Queue) -> list[Delivery] | N
     lease_ns = int(own_leases[0]) or settings.visibility_ns if command.lease_ns is None else command.lease_ns
     if command.lease_ns is None and (own_leases != own_leases[0]).any():
         return None
-    if int(rows["body_bytes"].sum()) > FETCH_BYTES_MAX:
+    if int(rows["body_bytes"].sum()) > command.bytes_max:
         return None
     consumer = draft.number(command.consumer) if command.consumer else 0
     visible_at = min(draft.now + lease_ns, NEVER_NS)

@@ -23,7 +23,7 @@ from penstock.engine.decide.finish import finish
 from penstock.engine.queue import Queue
 from penstock.engine.state import EngineState
 from penstock.errors import Reason
-from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RECEIVERS_MAX, RUN_MESSAGES_MIN, UINT32_MAX
+from penstock.limits import NEVER_NS, RECEIVERS_MAX, RUN_MESSAGES_MIN, UINT32_MAX
 from penstock.model.answers import Delivery, Drawn, Pulled, Received, Refused, StoredResult, WrongResult
 from penstock.model.commands import FROM_NEWEST, FROM_NEXT, AwaitResult, Draw, Fetch, Finish, Pull, Receive
 from penstock.model.events import (
@@ -56,7 +56,7 @@ class _Pulling:
         self._command = command
         self._by_cursor = by_cursor  # Even if messages leave the queue: several receivers confirm them.
         self._receiver = draft.state.names.known(command.receiver)
-        self._room = FETCH_BYTES_MAX
+        self._room = command.bytes_max
         self._drawn: list[Drawn] = []
         self._answered: set[Place] = set()  # By results of this pull.
 
@@ -273,7 +273,8 @@ class _Pulling:
         if self._room <= 0:
             return
         consumer, confirm = self._command.receiver, draw.leases or draw.retries > 0
-        command = Fetch(queue.name, draw.most, lease_ns=draw.fail_ns, consumer=consumer, confirm=confirm)
+        facts = (queue.name, draw.most, 0, draw.fail_ns, consumer, confirm)
+        command = Fetch(*facts, bytes_max=self._room)
         before = len(self._events)
         deliveries = fetch(self._draft, command)
         if not deliveries or isinstance(deliveries, Refused):
@@ -315,7 +316,7 @@ def _stretches(there: _Table) -> list[list[int]]:
 def waiting(state: EngineState, command: Pull) -> Pull:
     """The command to decide again for a client that waits: without its results, which are stored, and from now on."""
     draws = [_from_now_on(state, draw) if draw.start == FROM_NEXT else draw for draw in command.draws]
-    return Pull(command.receiver, draws, (), command.wait_ns)
+    return replace(command, draws=draws, results=())
 
 
 def _from_now_on(state: EngineState, draw: Draw) -> Draw:
@@ -332,7 +333,8 @@ def receive(draft: Draft, command: Receive) -> Received | Refused:
     settings = queue.settings
     lease_ns = settings.visibility_ns if command.lease_ns is None else command.lease_ns
     draw = Draw(command.queue, most=command.count, retries=UINT32_MAX, fail_ns=lease_ns)
-    answer = _Pulling(draft, Pull(command.consumer, (draw,)), by_cursor=True).decide()
+    pull = Pull(command.consumer, (draw,), bytes_max=command.bytes_max)
+    answer = _Pulling(draft, pull, by_cursor=True).decide()
     if isinstance(answer, Refused):
         return answer
     deliveries = _received(draft, queue, min(draft.now + lease_ns, NEVER_NS))
@@ -340,7 +342,8 @@ def receive(draft: Draft, command: Receive) -> Received | Refused:
 
 
 def _fetched(draft: Draft, command: Receive) -> Received | Refused:
-    answer = fetch(draft, Fetch(command.queue, command.count, 0, command.lease_ns, command.consumer))
+    facts = (command.queue, command.count, 0, command.lease_ns, command.consumer)
+    answer = fetch(draft, Fetch(*facts, bytes_max=command.bytes_max))
     return answer if isinstance(answer, Refused) else Received(answer)
 
 

@@ -210,7 +210,7 @@ class Node(Broker):
         return Shard(self.config, directory, self._clock, store, home=self._map.of_name)
 
     def _serve(self, number: int, shard: Shard, recovered: Recovered) -> None:
-        shard.assemble(recovered, self._turns, self._identities, self._commits)
+        shard.assemble(recovered, self._turns, self._identities, self._commits, self._room)
         self._ports[number] = port = shard.port()
         self._served[number] = CountedPort(port, self._quotas, self._has_queue)
         application = self._applications[number] = shard.offer(self._router)

@@ -78,6 +78,7 @@ class _Asked:
 
     def __init__(self, request: Request, respond: RespondTo) -> None:
         self.address = request.address
+        self.holder = request.holder
         self._respond = respond
         facts = (request.method, request.target, request.headers, request.body, request.cut)
         self.exchange = Exchange(*facts, self)

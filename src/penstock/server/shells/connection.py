@@ -18,14 +18,15 @@ from penstock.limits import BACKLOG_MAX, PART_BODY_BYTES, PART_BODY_BYTES_CROWDE
 from penstock.model.access import Access
 from penstock.model.answers import Refused
 from penstock.server.quotas.quotas import Quotas
+from penstock.server.room import Room
 from penstock.server.shells.metered import Metered
 from penstock.server.shells.turns import Turns
-from penstock.server.shells.unread import Unread
 
 logger = logging.getLogger(__name__)
 
 SWEEPS_PER_SECOND = 2
 _NOTE_SECONDS = 60
+_UNREAD_BYTES_COUNTED = 64 << 10  # Less is only counted with every sweep.
 
 
 class Limits(Protocol):
@@ -44,11 +45,11 @@ class Limits(Protocol):
 class Server:
     """All connections of one listening address."""
 
-    def __init__(self, limits: Limits, turns: Turns | None, unread: Unread | None, quotas: Quotas | None) -> None:
+    def __init__(self, limits: Limits, turns: Turns | None, room: Room | None, quotas: Quotas | None) -> None:
         self.limits = limits
         self.quotas = quotas
         self.turns = turns or Turns()
-        self.unread = unread or Unread(UNREAD_BYTES_DEFAULT)
+        self.room = room or Room(UNREAD_BYTES_DEFAULT)
         self.connections: set[Connection] = set()
         self.buffered_bytes = 0  # The `kept_bytes` of all connections.
         self.stopping = False
@@ -96,6 +97,7 @@ class Server:
                 connection.check_time()
             except Exception as error:  # The others have their time-outs all the same.
                 connection.surprised(error)
+        self.room.relieve()
         self._sweeper = asyncio.get_running_loop().call_later(1 / SWEEPS_PER_SECOND, self._sweep)
 
     def make_room(self, asking: Connection) -> bool:
@@ -191,6 +193,11 @@ class Connection(Metered):
         self._since = server.sweeps  # When the client was last active.
 
     @property
+    def holder(self) -> Connection:
+        """Of the answers to its commands."""
+        return self
+
+    @property
     def address(self) -> str:
         """Of the client, without its port."""
         peer = self.transport.get_extra_info("peername") if self.transport else None
@@ -224,7 +231,7 @@ class Connection(Metered):
     def connection_lost(self, _: Exception | None) -> None:
         self.transport = None
         self._server.connections.discard(self)
-        self._server.unread.note(self, 0)
+        self._server.room.leave(self)
         self.end_meter()
         self._forget_parked()
         self.keep(0)
@@ -338,11 +345,11 @@ class Connection(Metered):
     def pause_writing(self) -> None:
         self.choked = True
         self._pause(True)
-        self._count_unread()
+        self._note_unread(self._unread_bytes())
 
     def resume_writing(self) -> None:
         self.choked = False
-        self._count_unread()
+        self._note_unread(self._unread_bytes())
         self._go_on()
 
     def _go_on(self) -> None:
@@ -350,11 +357,13 @@ class Connection(Metered):
         raise NotImplementedError
 
     def _count_unread(self) -> None:
-        """Report what the client has not read."""
-        self._note_unread(self._unread_bytes())
+        """Report what the client has not read, if it is much."""
+        size = self._unread_bytes()
+        if self._is_unread or size > _UNREAD_BYTES_COUNTED:
+            self._note_unread(size)
 
     def _unread_bytes(self) -> int:
-        return self.transport.get_write_buffer_size() if self.transport and self.choked else 0
+        return self.transport.get_write_buffer_size() if self.transport else 0
 
     # ── Time ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -364,10 +373,9 @@ class Connection(Metered):
             return
         slow_seconds = self._server.limits.slow_client_seconds
         unsent = self.transport.get_write_buffer_size()
-        if not unsent:
-            self._unsent = (0, 0)
-        elif unsent != self._unsent[1]:
-            self._unsent = (self._server.sweeps, unsent)
+        if unsent != self._unsent[1]:
+            self._unsent = (self._server.sweeps, unsent) if unsent else (0, 0)
+            self._note_unread(self._unread_bytes())
         if unsent:
             if self._server.sweeps - self._unsent[0] >= slow_seconds * SWEEPS_PER_SECOND:
                 self.abort()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import Struct
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 Submit = Callable[[Command, Callable[[Answer], None]], Pending | None]
 
 
@@ -54,6 +56,10 @@ class Drain(Protocol):
     @property
     def address(self) -> str:
         """Of the client."""
+
+    @property
+    def holder(self) -> Any:
+        """Of the answer."""
 
     def drain(self) -> None:
         """Send every answer that is ready and whose turn it is."""
@@ -78,6 +84,10 @@ class Exchange(Request, gc=False, kw_only=False):
     @property
     def address(self) -> str:
         return self.connection.address if self.connection else ""
+
+    @property
+    def holder(self) -> Any:
+        return self.connection and self.connection.holder
 
     def answer(self, answer: Answer | Sequence[Answer]) -> None:
         assert self.render is not None

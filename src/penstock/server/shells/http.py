@@ -10,7 +10,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httptools
@@ -35,9 +34,10 @@ from penstock.model.answers import Answer, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.server.quotas.work import paying
+from penstock.server.shells import outbox
 from penstock.server.shells.client_certificate import certificate_name
 from penstock.server.shells.connection import Connection
-from penstock.server.shells.exchanges import Exchange, Several, Upgrade
+from penstock.server.shells.exchanges import STATUS_LINES, Exchange, Several, Upgrade
 from penstock.server.shells.farewell import Farewell
 from penstock.server.shells.heads import Head, KnownHeads
 from penstock.server.shells.misdirected import PLAIN_PORT, is_tls
@@ -49,12 +49,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_COMMANDS = frozenset((Call, Calls))
 _NO_CONTENT = 204
 _UNAUTHORIZED = 401
 _INVALID_TOKEN = b'error="invalid_token"'  # In a challenge: a token was shown (RFC 6750, section 3.1).
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_UNREAD_BYTES_COUNTED = 64 << 10  # Less is not worth counting.
 
 
 class HttpConnection(Connection):
@@ -69,7 +68,6 @@ class HttpConnection(Connection):
         "_flow",
         "_has_parted",
         "_is_last_taken",
-        "_is_unread",
         "_known",
         "_lingers",
         "_pumping",
@@ -92,7 +90,6 @@ class HttpConnection(Connection):
         self._flow: Flow | None = None  # The answer to the first of them, while it is a stream.
         self._pumping = False
         self._working = False  # An answer is being made that takes long: nothing else is handled.
-        self._is_unread = False  # The server's `unread` knows this connection.
         self._ended = False  # The client has closed its side.
         self._is_last_taken = False  # The connection ends with the answer to it: no later request is carried out.
         self._has_parted = False  # The last answer is sent.
@@ -265,25 +262,24 @@ class HttpConnection(Connection):
                 self._end_after(exchange)
                 exchange.respond(refusal_response(refused))
                 return
-            if self.meter is not None and self._refused_by_quota(exchange):
+            if self.meter is not None and (refused := self._request_refused(self.meter)):
+                exchange.respond(refusal_response(refused))
+                self._rest(refused.retry_seconds)
                 return
             result = route(exchange)
+            if len(self._exchanges) > 1 and type(result) in _COMMANDS and self._must_wait(exchange):
+                return
             if type(result) is Call:
                 exchange.call, exchange.render = result, result.render
-                if len(self._exchanges) > 1:
-                    self._server.handler.decide_collected()
-                if self.meter is None:  # As `_submit` does, without a call for each request.
-                    exchange.pending = self._server.submit(exchange, result.command, exchange.answer)
-                else:
-                    exchange.pending = self._submit(exchange, result.command, exchange.answer)
+                submit = self._server.submit if self.meter is None else self._submit  # One call less for most.
+                pending = submit(exchange, result.command, exchange.answer)
+                exchange.pending = pending if exchange.response is None else None
             elif type(result) is Response:
                 if result.status == _UNAUTHORIZED:
                     self._end_after(exchange)
                 self._respond(exchange, result)
             elif type(result) is Calls:
                 exchange.render = result.render
-                if len(self._exchanges) > 1:
-                    self._server.handler.decide_collected()
                 several = Several(result, exchange.answer, partial(self._submit, exchange))
                 exchange.pending = several if exchange.response is None else None
             elif type(result) is Work:  # Later requests wait: a connection has one long answer made at a time.
@@ -304,19 +300,20 @@ class HttpConnection(Connection):
             logger.exception(self.SURPRISE)
             self._end_work(exchange, self._server.handler.failed(exchange))
 
+    def _must_wait(self, exchange: Exchange) -> bool:
+        """Have earlier commands decided. If there is no room for an answer to one of them, this one waits."""
+        self._server.handler.decide_collected()
+        if not self._server.room.has_waiting(self):
+            return False
+        if self.meter is not None:
+            self.meter.take("requests_per_second", -1)  # It is counted again then.
+        self._backlog.appendleft(exchange)
+        self._pause(True)
+        return True
+
     def _submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
         submit = self._server.submit if self.meter is None else partial(self._submit_metered, self._server.submit)
         return submit(client, command, reply)
-
-    def _refused_by_quota(self, exchange: Exchange) -> bool:
-        """Count a request, and refuse it if the client is over its quota; later ones wait a while."""
-        assert self.meter is not None
-        if refused := self._over or self.meter.overdrawn("requests_per_second"):
-            exchange.respond(refusal_response(refused))
-            self._rest(refused.retry_seconds)
-        else:
-            self.meter.take("requests_per_second", 1)
-        return refused is not None
 
     def _end_work(self, exchange: Exchange, response: Response | Stream) -> None:
         self._working = False
@@ -342,7 +339,8 @@ class HttpConnection(Connection):
         if self._pumping:
             return  # An answer that is ready at once comes back here.
         self._pumping = True
-        while self._backlog and not (self._working or self._resting or self.choked):
+        waits = self._server.room.has_waiting
+        while self._backlog and not (self._working or self._resting or self.choked or waits(self)):
             if len(self._exchanges) - len(self._backlog) >= PIPELINE_REQUESTS_MAX:
                 break
             exchange = self._backlog.popleft()
@@ -380,7 +378,7 @@ class HttpConnection(Connection):
         self._leave()
         server.connections.discard(self)
         server.responses_by_status[101] += 1
-        transport.write(_STATUS_LINES[101] + server.date + upgrade.headers + b"\r\n")
+        transport.write(STATUS_LINES[101] + server.date + upgrade.headers + b"\r\n")
         upgrade.take_over(server, transport, rest, meter)
 
     def _end_after_last(self) -> None:
@@ -403,7 +401,7 @@ class HttpConnection(Connection):
             exchanges.popleft()
             status, body, keep_alive = response.status, response.body, exchange.keep_alive
             server.responses_by_status[status] += 1
-            head = _STATUS_LINES[status] + server.date + response.headers
+            head = STATUS_LINES[status] + server.date + response.headers
             if not keep_alive:
                 head += b"Connection: close\r\n"
             if status == _NO_CONTENT:
@@ -412,7 +410,13 @@ class HttpConnection(Connection):
                 transport.write(head + b"Content-Length: 0\r\n\r\n")
             else:
                 head += b"Content-Length: %d\r\n\r\n" % len(body)
-                transport.write(head if exchange.method == b"HEAD" else head + body)
+                if exchange.method == b"HEAD":
+                    transport.write(head)
+                elif outbox.takes_at_once(transport, len(body)):
+                    transport.write(head + body)
+                else:
+                    outbox.send(self, (head, body))
+                    transport = self.transport
             self._since = server.sweeps
             if not keep_alive:
                 self._part()
@@ -428,7 +432,7 @@ class HttpConnection(Connection):
         server.responses_by_status[stream.status] += 1
         self._flow = flow = Flow(self, exchange, stream)
         exchange.response = None  # The stream's source knows the flow, and so the exchange.
-        head = _STATUS_LINES[stream.status] + server.date + stream.headers
+        head = STATUS_LINES[stream.status] + server.date + stream.headers
         self.transport.write(head + flow.framing() + b"\r\n")
         flow.begin(finish=server.stopping or self._ended)
 
@@ -459,16 +463,10 @@ class HttpConnection(Connection):
         Farewell(self, transport)
         self._pause(False)
 
-    def _count_unread(self) -> None:
+    def _unread_bytes(self) -> int:
         """Also what is ready for the client, but has to wait for an earlier answer."""
-        size = self._unread_bytes()
-        for exchange in self._exchanges:
-            response = exchange.response
-            if type(response) is Response:
-                size += len(response.body)
-        if self._is_unread or size > _UNREAD_BYTES_COUNTED:
-            self._is_unread = size > 0
-            self._note_unread(size)
+        ready = sum([len(each.response.body) for each in self._exchanges if type(each.response) is Response])
+        return super()._unread_bytes() + ready
 
     # ── Time and the end ────────────────────────────────────────────────────────────────────────────────────
 

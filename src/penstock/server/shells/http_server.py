@@ -8,12 +8,12 @@ from email.utils import formatdate
 from penstock.model.access import Access
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.quotas import Quotas
+from penstock.server.room import Room
 from penstock.server.shells.connection import Server
 from penstock.server.shells.handler import Handler, HttpLimits
 from penstock.server.shells.heads import KnownHeads
 from penstock.server.shells.http import HttpConnection
 from penstock.server.shells.turns import Turns
-from penstock.server.shells.unread import Unread
 from penstock.server.shells.worker import Works
 
 
@@ -27,10 +27,10 @@ class HttpServer(Server):
         handler: Handler,
         limits: HttpLimits,
         turns: Turns | None = None,
-        unread: Unread | None = None,
+        room: Room | None = None,
         quotas: Quotas | None = None,
     ) -> None:
-        super().__init__(limits, turns, unread, quotas)
+        super().__init__(limits, turns, room, quotas)
         self.works = Works(self.turns)
         self.handler = handler
         self.submit = handler.submit
@@ -45,8 +45,8 @@ class HttpServer(Server):
         yield "penstock_websocket_connections", one(self.websockets)
         yield "penstock_http_buffered_bytes", one(self.buffered_bytes)
         yield "penstock_http_responses_total", [((str(status),), count) for status, count in responses if count]
-        yield "penstock_unread_bytes", one(self.unread.bytes)
-        yield "penstock_unread_closed_total", one(self.unread.closed)
+        yield "penstock_unread_bytes", one(self.room.bytes)
+        yield "penstock_unread_closed_total", one(self.room.closed)
 
     def connect(self) -> HttpConnection:
         return HttpConnection(self)

@@ -34,12 +34,12 @@ from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Refused
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.quotas import Quotas
+from penstock.server.room import Room
 from penstock.server.shells.client_certificate import certificate_name
 from penstock.server.shells.connection import SWEEPS_PER_SECOND, Connection, Limits, Server
 from penstock.server.shells.misdirected import PLAIN_PORT, http_answer, is_misdirected, is_tls
 from penstock.server.shells.peer import PeerConnection
 from penstock.server.shells.turns import Turns
-from penstock.server.shells.unread import Unread
 from penstock.server.writer.port import ClientPort
 
 logger = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ logger = logging.getLogger(__name__)
 _TOO_LARGE = "TOO_LARGE"
 _BUSY = "UNAVAILABLE"
 _KEEPALIVE_PROBES = 3
-_LINGER_SECONDS = 0.5  # How long a client may take to close after its last reply.
 _FORGET_BITS = 4  # How fast large replies are forgotten: to a sixteenth with each write.
+_LINGER_SECONDS = 0.5  # How long a client may take to close after its last reply.
 
 Line = bytes | str  # A whole line, or the error that answers one which could not be kept.
 
@@ -95,12 +95,12 @@ class LineServer(Server):
         converse: Callable[[Peer], LineConversation],
         refusal: Callable[..., bytes],
         turns: Turns | None = None,
-        unread: Unread | None = None,
+        room: Room | None = None,
         quotas: Quotas | None = None,
         anonymous: Callable[[str], Access] = lambda _: EVERYTHING,
     ) -> None:
         """`anonymous`: the access of a client that has shown no token, by the name in its certificate."""
-        super().__init__(limits, turns, unread, quotas)
+        super().__init__(limits, turns, room, quotas)
         self.anonymous = anonymous
         self.writer = writer
         self.converse = converse
@@ -152,8 +152,8 @@ class LineConnection(PeerConnection):
         self._begun = bytearray()  # The line that is not complete.
         self._skipping = False  # That line is not kept.
         self._backlog = deque()
-        self._taken: list[Line] = []  # Lines that are being handed to the conversation.
         self._reply_bytes = BODY_BYTES_MAX  # The size of a recent reply: the next ones may be as large.
+        self._taken: list[Line] = []  # Lines that are being handed to the conversation.
         self._ended = False  # The client has closed its side.
 
     def _refuse_connection(self, refused: Refused | None) -> None:
@@ -317,11 +317,11 @@ class LineConnection(PeerConnection):
         lines.clear()  # A large one is not to be kept while the connection rests.
 
     def _room(self, conversation: LineConversation, most: int) -> int:
-        """How many lines may be taken now, up to `most`: the larger recent replies are, the fewer."""
-        if self.choked or self._resting:
+        """How many lines may be taken now, up to `most`: the larger recent replies are, the fewer. Replies leave in
+        order, so large ones would be kept back for those before them."""
+        if self.choked or self._resting or self._server.room.has_waiting(self):
             return 0
-        limits = self._server.limits
-        at_once = min(limits.commands_max, LINES_REPLY_BYTES_MAX // self._reply_bytes)
+        at_once = min(self._server.limits.commands_max, LINES_REPLY_BYTES_MAX // self._reply_bytes)
         return min(most, max(0, max(1, at_once) - conversation.under_way))
 
     # ── Replies ─────────────────────────────────────────────────────────────────────────────────────────────

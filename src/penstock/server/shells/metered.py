@@ -13,7 +13,7 @@ from penstock.model.answers import Refused
 from penstock.model.client import Client
 from penstock.server.quotas.meter import Meter
 from penstock.server.quotas.quotas import Quotas, network_of
-from penstock.server.shells.unread import Unread
+from penstock.server.room import Room
 
 logger = logging.getLogger(__name__)
 
@@ -22,13 +22,13 @@ class Metering(Protocol):
     """The server, as far as quotas are concerned."""
 
     quotas: Quotas | None
-    unread: Unread
+    room: Room
 
 
 class Metered(asyncio.Protocol):
     """The part of a connection that knows of quotas. If there are none for its client, it has no meter."""
 
-    __slots__ = ("_identity", "_over", "_resting", "begun_at", "meter", "transport")
+    __slots__ = ("_identity", "_is_unread", "_over", "_resting", "begun_at", "meter", "transport")
 
     _server: Metering
 
@@ -37,6 +37,7 @@ class Metered(asyncio.Protocol):
         self._identity: Access | None = None  # Whose identity's quotas count.
         self.transport: asyncio.Transport | None = None
         self.begun_at = 0  # When the request began that is not complete. 0: there is none.
+        self._is_unread = False  # The room knows what it has not read.
         self._over: Refused | None = None  # The client was over a quota when it began to send what is handled now.
         self._resting = False  # Nothing is handled for a while, because the client is over a quota.
 
@@ -96,6 +97,13 @@ class Metered(asyncio.Protocol):
             self._count_read(self.meter, size)
             self._pace()
 
+    def _request_refused(self, meter: Meter) -> Refused | None:
+        """Why a request is refused; later ones wait a while then. If it is not, it counts."""
+        refused = self._over or meter.overdrawn("requests_per_second")
+        if not refused:
+            meter.take("requests_per_second", 1)
+        return refused
+
     def _submit_metered(self, submit: Callable[..., Any], client: Client, *rest: Any) -> Any:
         assert self.meter is not None
         pending = self.meter.submit(submit, client, *rest)
@@ -114,7 +122,8 @@ class Metered(asyncio.Protocol):
 
     def _note_unread(self, size: int) -> None:
         """The client has not read this much of its answers."""
-        self._server.unread.note(self, size)
+        self._is_unread = size > 0
+        self._server.room.note(self, size)
         if self.meter is not None and (refused := self.meter.unread(size)):
             logger.warning("unread_answers_dropped", extra={"bytes": size, "reason": refused.sentence})
             self.abort()

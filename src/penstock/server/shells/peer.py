@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, cast
 
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.order import CommandOrder
-from penstock.limits import LIGHT_BYTES_MAX
+from penstock.limits import LIGHT_BYTES_MAX, OUTBOX_PIECE_BYTES, ROOM_EACH_BYTES
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer, Refused
 from penstock.model.client import Client
@@ -20,6 +20,7 @@ from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.values import Stage
 from penstock.server.quotas.meter import Poll
+from penstock.server.shells import outbox
 from penstock.server.shells.connection import Connection, Server
 from penstock.server.writer.port import ClientPort
 
@@ -51,14 +52,34 @@ class LoopPeer(CommandOrder):
     def wait_refused(self) -> Refused | None:
         return None
 
+    def keep_back(self, size: int) -> None:
+        """Not counted, unless there is a connection."""
+
     def after(self, seconds: float, callback: Callable[[], None]) -> Cancelable:
         return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+_KEPT_BACK_COUNTED = 16 << 10  # Less is not worth counting.
+
+
+class _KeptBack:
+    """Replies of a connection that must wait for earlier ones."""
+
+    __slots__ = ("_connection", "bytes", "is_noted")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.bytes = 0
+        self.is_noted = False  # The room knows of it.
+
+    def abort(self) -> None:
+        self._connection.abort()
 
 
 class PeerConnection(Connection, LoopPeer):
     """A connection with a conversation."""
 
-    __slots__ = ("_access", "_backlog", "_fetching", "_flush_is_due", "_out", "_writer")
+    __slots__ = ("_access", "_backlog", "_fetching", "_flush_is_due", "_kept_back", "_out", "_writer")
 
     _backlog: Collection[object]  # What came and has to wait for room; it is handled before what is parked.
 
@@ -67,6 +88,7 @@ class PeerConnection(Connection, LoopPeer):
         LoopPeer.__init__(self, writer)
         self._access: Access = EVERYTHING
         self._out: list[bytes] = []  # What this turn sends.
+        self._kept_back = _KeptBack(self)
         self._flush_is_due = False
 
     def _read(self, data: bytes) -> None:
@@ -136,6 +158,22 @@ class PeerConnection(Connection, LoopPeer):
     def wait_refused(self) -> Refused | None:
         return self.meter.wait_refused() if self.meter is not None else None
 
+    def keep_back(self, size: int) -> None:
+        """Counted apart from what is sent: else replies that are kept could keep out the one that they wait for."""
+        held = self._kept_back
+        held.bytes += size
+        if held.bytes > _KEPT_BACK_COUNTED or held.is_noted:
+            held.is_noted = held.bytes > 0
+            self._server.room.note(held, held.bytes)
+
+    def _has_much(self) -> bool:
+        """Much is kept back: nothing more is begun until it is sent."""
+        return self._kept_back.bytes >= ROOM_EACH_BYTES
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._server.room.leave(self._kept_back)
+        super().connection_lost(error)
+
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _flush_soon(self) -> None:
@@ -151,7 +189,11 @@ class PeerConnection(Connection, LoopPeer):
         transport = self.transport
         if transport is None or transport.is_closing():
             return
-        transport.write(data)
+        if len(data) <= OUTBOX_PIECE_BYTES:
+            transport.write(data)
+        else:
+            outbox.send(self, (data,))
+            transport = cast("asyncio.Transport", self.transport)
         if transport.get_write_buffer_size() > unsent_bytes_max:
             self.abort()
         elif self.choked:

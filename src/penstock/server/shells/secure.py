@@ -265,22 +265,23 @@ class SecureTransport(asyncio.Transport, asyncio.Protocol):
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._shut or not data:
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        if self._shut:
             return
         encrypt = self._link.write
         try:
-            done = encrypt(data)
-            if done < len(data):  # One record at a time.
-                view = memoryview(data)
-                while done < len(view):
-                    done += encrypt(view[done:])
+            for data in list_of_data:
+                done = encrypt(data) if data else 0
+                if done < len(data):  # One record at a time.
+                    view = memoryview(data)
+                    while done < len(view):
+                        done += encrypt(view[done:])
         except ssl.SSLError as error:
             self._break(error)
             return
         self._send()
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(list_of_data))
 
     def _send(self) -> None:
         self._raw.write(self._outgoing.read())

@@ -8,6 +8,7 @@ import struct
 from typing import Protocol
 
 from penstock.dialects.wire.http import Stream
+from penstock.server.shells import outbox
 from penstock.server.shells.exchanges import Exchange
 
 _RESET = struct.pack("ii", 1, 0)  # struct linger: close at once, and throw away what was not sent.
@@ -73,12 +74,13 @@ class Flow:
         transport = self._connection.transport
         if self._over or transport is None or transport.is_closing():
             return
-        if data and self._exchange.chunked:
-            transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
-        elif data:
-            transport.write(data)
+        if data:
+            outbox.send(self._connection, self._framed(data))
         if not self._connection.choked:
             self.pull()
+
+    def _framed(self, data: bytes) -> tuple[bytes, ...]:
+        return (b"%x\r\n" % len(data), data, b"\r\n") if self._exchange.chunked else (data,)
 
     def end(self) -> None:
         if not self._over:

@@ -36,10 +36,8 @@ from penstock.dialects.wire.frames import (
     head,
 )
 from penstock.limits import (
-    FETCH_BYTES_MAX,
     GUEST_BYTES_MAX,
     WS_CLOSE_SECONDS_MAX,
-    WS_EXPECTED_BYTES,
     WS_MESSAGE_BYTES_MAX,
     WS_PART_BYTES,
     WS_PART_BYTES_CROWDED,
@@ -78,7 +76,6 @@ class WsConnection(PeerConnection):
     __slots__ = (
         "_close_began",
         "_conversation",
-        "_expected_bytes",
         "_full",
         "_left",
         "_limits",
@@ -114,8 +111,7 @@ class WsConnection(PeerConnection):
         self._out_bytes = 0  # Of large frames in `_out`.
         self._full = False  # Nothing more may be begun.
         self._under_way = 0  # Requests that are not answered.
-        self._under_way_bytes = 0  # Of these requests, and of the messages that they are expected to fetch.
-        self._expected_bytes = WS_EXPECTED_BYTES  # Of the next message that is fetched, as the last ones had.
+        self._under_way_bytes = 0
         self._uncounted = 0  # Bytes that came since the last command.
         self._pinged = 0  # When the last ping was sent.
         self._left = True  # There is no conversation yet, or no more.
@@ -255,7 +251,7 @@ class WsConnection(PeerConnection):
     def _look_full(self) -> bool:
         """Find out whether nothing more may be begun now."""
         busy = self._under_way >= WS_REQUESTS_MAX or self._under_way_bytes >= WS_REQUEST_BYTES_MAX
-        self._full = busy or self.choked or self._resting
+        self._full = busy or self.choked or self._resting or self._has_much() or self._server.room.has_waiting(self)
         return self._full
 
     def _has_ended(self) -> bool:
@@ -345,8 +341,6 @@ class WsConnection(PeerConnection):
             weight = command.count
             if command.wait_ns:
                 return self._submit_waiting(command, reply, stage)
-            self._uncounted += min(weight * self._expected_bytes, FETCH_BYTES_MAX)
-            reply = partial(self._fetched, reply)
         elif type(command) is FinishMany:
             weight = len(command.finishes)
         size, self._uncounted = self._uncounted, 0
@@ -354,11 +348,6 @@ class WsConnection(PeerConnection):
         self._under_way_bytes += size
         self._look_full()
         return super().submit(command, partial(self.answered, reply, weight, size), stage)
-
-    def _fetched(self, reply: Callable[[Answer], None], answer: Answer) -> None:
-        if type(answer) is list and answer:
-            self._expected_bytes = max(answer[-1].body_bytes, self._expected_bytes >> 1)
-        reply(answer)
 
     def _submit_waiting(self, command: Fetch, reply: Callable[[Answer], None], stage: Stage) -> Cancelable:
         waiting = WaitingCommand(self, reply)

@@ -6,23 +6,25 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import cast
 
+from penstock.limits import ROOM_MESSAGE_BYTES
 from penstock.model.answers import Answer, Claimed, Delivery, Drawn, Pulled, Received, Refused, StoredResult
 from penstock.model.values import Position
 
 Read = Callable[[Position, int], bytes]
 
 
-def fill(answer: Answer, read: Read) -> None:
-    """Read everything that the answer delivers."""
+def fill(answer: Answer, read: Read) -> int:
+    """Read everything that the answer delivers. Returns how much room it takes."""
     if type(answer) is Pulled:
-        for drawn in answer.drawn:
-            _fill_columns(drawn, read)
-    elif type(answer) is StoredResult:
+        return sum([_fill_columns(drawn, read) for drawn in answer.drawn])
+    if type(answer) is StoredResult:
         answer.result = read(answer.position, answer.size)
-    elif type(answer) is Received or type(answer) is Claimed:
-        _fill_all(answer.deliveries, read)
-    elif type(answer) is not Refused:
-        _fill_all(cast("Sequence[Delivery]", answer), read)
+        return answer.size
+    if type(answer) is Received or type(answer) is Claimed:
+        return _fill_all(answer.deliveries, read)
+    if type(answer) is not Refused:
+        return _fill_all(cast("Sequence[Delivery]", answer), read)
+    return 0
 
 
 def first_in(answer: Answer, ranges: Sequence[tuple[Position, Position]]) -> tuple[int | str, int] | None:
@@ -47,27 +49,29 @@ def _extents(answer: Answer) -> Iterator[tuple[int | str, int, Position, int]]:
             yield each.queue, each.sequence, each.position, size
 
 
-def _fill_all(deliveries: Sequence[Delivery], read: Read) -> None:
-    start = 0
+def _fill_all(deliveries: Sequence[Delivery], read: Read) -> int:
+    start, size = 0, len(deliveries) * ROOM_MESSAGE_BYTES
     while start < len(deliveries):
         stop = _end_of_run(deliveries, start)
         if stop - start > 1:
-            _fill_run(deliveries[start:stop], read)
+            size += _fill_run(deliveries[start:stop], read)
         else:
-            _fill_one(deliveries[start], read)
+            size += _fill_one(deliveries[start], read)
         start = stop
+    return size
 
 
-def _fill_run(deliveries: Sequence[Delivery], read: Read) -> None:
+def _fill_run(deliveries: Sequence[Delivery], read: Read) -> int:
     """Bodies that lie one after the other in the log are read at once."""
     base, last = deliveries[0].position, deliveries[-1]
     bodies = read(base, last.position + last.body_bytes - base)
     for delivery in deliveries:
         start = delivery.position - base
         delivery.body = bodies[start : start + delivery.body_bytes]
+    return len(bodies)
 
 
-def _fill_one(delivery: Delivery, read: Read) -> None:
+def _fill_one(delivery: Delivery, read: Read) -> int:
     body, key = delivery.body_bytes, delivery.key_bytes
     extent = read(delivery.position, body + key + delivery.headers_bytes)
     if len(extent) == body:
@@ -75,9 +79,10 @@ def _fill_one(delivery: Delivery, read: Read) -> None:
     else:
         delivery.body, delivery.key = extent[:body], extent[body : body + key]
         delivery.headers = extent[body + key :]
+    return len(extent)
 
 
-def _fill_columns(drawn: Drawn, read: Read) -> None:
+def _fill_columns(drawn: Drawn, read: Read) -> int:
     """Messages that were published together lie together, and are read at once."""
     sizes, positions = drawn.body_bytes, drawn.positions
     if not any(drawn.key_bytes) and not any(drawn.headers_bytes):
@@ -87,11 +92,14 @@ def _fill_columns(drawn: Drawn, read: Read) -> None:
             data = read(first, bounds[-1])
             drawn.bodies = [data[start:end] for start, end in pairwise(bounds)]
             drawn.headers = [b""] * len(sizes)
-            return
+            return len(data) + len(sizes) * ROOM_MESSAGE_BYTES
+    size = len(sizes) * ROOM_MESSAGE_BYTES
     for position, body, key, headers in zip(positions, sizes, drawn.key_bytes, drawn.headers_bytes, strict=True):
         extent = read(position, body + key + headers)
         drawn.bodies.append(extent[:body])
         drawn.headers.append(extent[body + key :])
+        size += len(extent)
+    return size
 
 
 def _end_of_run(deliveries: Sequence[Delivery], start: int) -> int:

@@ -28,6 +28,7 @@ from penstock.model.commands import (
     SettleMany,
 )
 from penstock.model.values import Stage
+from penstock.server.room import NoRoomError
 from penstock.server.writer.commit import GroupCommit
 from penstock.server.writer.port import Reply
 from penstock.server.writer.serving import Serving
@@ -123,6 +124,8 @@ class Collector:
     def _fetch_together(self, fetches: list[Entry]) -> None:
         for together in _grouped(fetches, lambda fetch: (fetch.queue, fetch.lease_ns, fetch.consumer, fetch.confirm)):
             deliveries: Sequence[Delivery] = ()
+            if len(together) > 1 and not self._serving.room.is_empty:
+                together = self._with_room(together)
             if len(together) > 1:
                 count = sum([command.count for command, _, _, _ in together])
                 deliveries = self._fetched(replace(together[0][0], count=count, wait_ns=0))
@@ -139,11 +142,21 @@ class Collector:
                 start = stop
             self._commit.hold_all(served, parts)
 
+    def _with_room(self, fetches: list[Entry]) -> list[Entry]:
+        """Those whose clients may hold more. The others wait."""
+        found = []
+        for entry in fetches:
+            if entry[3] and self._serving.room_for(entry[3]) == 0:
+                self._decide_alone(entry)
+            else:
+                found.append(entry)
+        return found
+
     def _fetched(self, fetch: Fetch) -> Sequence[Delivery]:
         try:
-            answer = self._serving.carry_out(fetch)
-        except BeingFetchedError:
-            return ()  # Some of the messages may be here.
+            answer = self._serving.carry_out(fetch, self._serving.room.free(None))
+        except (BeingFetchedError, NoRoomError):
+            return ()  # Some of the messages may be here, and there may be room for some.
         return () if type(answer) is Refused else cast("Sequence[Delivery]", answer)
 
     def _decide_alone(self, entry: Entry) -> None:

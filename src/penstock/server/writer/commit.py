@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.limits import SECOND_NS
 from penstock.model.values import Nanos, Stage
+from penstock.server.room import Room
 from penstock.server.writer.port import Reply
 from penstock.server.writer.rounds import Rounds
 from penstock.server.writer.scheduler import Scheduler
@@ -33,8 +35,10 @@ class GroupCommit:
         scheduler: Scheduler,
         collected: Mapping[Any, Any],
         rounds: Rounds,
+        room: Room,
     ) -> None:
-        """`collected`: the commands that are not decided yet. `rounds`: those of all shards of the process."""
+        """`collected`: the commands that are not decided yet. `rounds`: those of all shards of the process. `room`:
+        for the answers that are held."""
         self.log = log
         self.failure: str | None = None  # Why the log cannot be written.
         self.collecting = False  # Something was appended since the last commit began.
@@ -47,6 +51,9 @@ class GroupCommit:
         self.on_seconds: Callable[[float], None] = lambda _: None  # Called with how long each commit took.
         self.decide_collected: Callable[[], None] = lambda: None  # Called before each commit.
         self._held_for_write: Held = []
+        self._room = room
+        self._promised = 0  # Bytes in answers that wait for the batch that collects,
+        self._promised_in_flight = 0  # and in those that wait for the current commit.
         self._began: Nanos = 0
         self._clock = clock
         self._scheduler = scheduler
@@ -75,6 +82,21 @@ class GroupCommit:
             self.in_flight[stage].append((reply, answer))
         else:
             reply(answer)
+
+    def promise(self, size: int) -> None:
+        """An answer with so many bytes is held from now on, until what it waits for is durable."""
+        self._room.promise(size)
+        if self.collecting:
+            self._promised += size
+        elif self.in_flight is not None:
+            self._promised_in_flight += size
+        else:
+            self._redeem(size)
+
+    def _redeem(self, size: int) -> None:
+        """Answers are given: in the next turn it is known what of them the clients did not take at once."""
+        if size:
+            self._scheduler.soon(partial(self._room.redeem, size))
 
     def hold_all(self, entries: Sequence[tuple[Any, Reply, Stage, Any]], answers: Sequence[Any]) -> None:
         """Give each collected command its answer."""
@@ -112,6 +134,7 @@ class GroupCommit:
             return False
         assert self.in_flight is None, "one commit at a time"
         self.in_flight = self.take_held()
+        self._promised_in_flight, self._promised = self._promised, 0
         self._began = self._clock()
         self.count += 1
         self.log.commit(self._began, self._progress)
@@ -138,8 +161,10 @@ class GroupCommit:
         done, self.in_flight = self.in_flight, None
         self.on_seconds((self._clock() - self._began) / SECOND_NS)
         self.rounds.ended(self)
+        size, self._promised_in_flight = self._promised_in_flight, 0
         give(done[Stage.WRITE])
         give(done[Stage.SYNC])
+        self._redeem(size)
         for callback in self.on_commit:
             callback()
 
@@ -148,13 +173,17 @@ class GroupCommit:
         self.failure = reason
         held = [*(self.in_flight or {}).values(), *self.take_held().values()]
         self.in_flight = None
+        self._redeem(self._promised_in_flight + self._promised)
+        self._promised_in_flight = self._promised = 0
         self.rounds.ended(self)
         return [each for answers in held for each in answers]
 
 
 def give(answered: Held) -> None:
-    """Call everyone, even if one of the calls fails."""
-    for reply, answer in answered:
+    """Call everyone, even if one of the calls fails. Nothing is kept of what was given: answers may be large."""
+    answered.reverse()
+    while answered:
+        reply, answer = answered.pop()
         try:
             reply(answer)
         except Exception:

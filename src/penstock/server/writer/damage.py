@@ -24,15 +24,19 @@ class Damage:
         self._executor = executor
         self._commit = commit
 
-    def filled(self, command: Command, decision: Decision) -> Decision:
-        """Read what is to be delivered. What cannot be read is set aside, and others are delivered in its place."""
+    def filled(self, command: Command, decision: Decision) -> tuple[Decision, int]:
+        """Read what is to be delivered, and say how many bytes that are. What cannot be read is set aside, and others
+        are delivered in its place."""
         executor, damages = self._executor, 0
-        while damage := self._fill(decision.answer):
+        while True:
+            try:
+                return decision, fill(decision.answer, self._commit.log.read) if decision.answer else 0
+            except DamagedExtentError as error:
+                damage = error
             damages += 1
             if damages > _DAMAGES_MAX or not self._set_aside(decision.answer, damage):
-                return Decision((), Refused(Reason.DAMAGED, str(damage)))
+                return Decision((), Refused(Reason.DAMAGED, str(damage))), 0
             decision = executor.engine.decide(command, executor.now())
-        return decision
 
     def can_read(self, position: Position) -> bool:
         try:
@@ -45,14 +49,6 @@ class Damage:
     def report(self, damage: DamagedExtentError) -> None:
         for callback in self.on_damage:
             callback(damage)
-
-    def _fill(self, answer: Answer) -> DamagedExtentError | None:
-        try:
-            if answer:
-                fill(answer, self._commit.log.read)
-        except DamagedExtentError as error:
-            return error
-        return None
 
     def _set_aside(self, answer: Answer, damage: DamagedExtentError) -> bool:
         """Set aside the damaged messages of an answer and those that follow them closely. False: there are none."""

@@ -6,13 +6,17 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from penstock.engine.engine import Engine
 from penstock.errors import HistoryError, Reason, StoreError
+from penstock.limits import FETCH_BYTES_MAX
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import AwaitResult, Command, Fetch, Pull, ReadClaimed, Receive
 from penstock.model.events import Event
 from penstock.model.kinds import Kind, kinds_where
 from penstock.model.values import Nanos
+from penstock.server.room import NoRoomError, Room
 from penstock.server.tally import NOTED as TALLIED
 from penstock.server.tally import Tally
 from penstock.server.writer.commit import GroupCommit
@@ -25,7 +29,8 @@ from penstock.server.writer.waiters import Waiters
 logger = logging.getLogger(__name__)
 
 _OBSERVED = kinds_where(lambda row: row.about in ("queue", "schedule", "token"))
-_READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
+READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
+_LIMITED = frozenset((Fetch, Pull, Receive))  # They say how large their answer may be.
 
 
 class Executor:
@@ -38,10 +43,12 @@ class Executor:
         wall: Callable[[], Nanos],
         deadline: Deadline,
         calendar: Deadline,
+        room: Room,
     ) -> None:
         """`deadline` is kept at the time of the next lease, lifetime or delay that ends, by `clock`; `calendar` at
-        that of the next schedule, by `wall`."""
+        that of the next schedule, by `wall`. `room`: for the answers."""
         self.engine = engine
+        self.room = room
         self.followers = Followers()
         self.recent = Recent()
         self.tally = Tally()
@@ -62,20 +69,32 @@ class Executor:
         latest = self.engine.time
         return now if now > latest else latest + 1
 
-    def decide(self, command: Command) -> Answer:
+    def read(self, command: Command, free: int) -> Answer:
+        """Decide a command of a client whose answer may have messages; `free` is how much room there is for them.
+        Raises `NoRoomError` if there is none."""
+        if not free:
+            raise NoRoomError
+        if free < FETCH_BYTES_MAX and type(command) in _LIMITED:
+            command = replace(command, bytes_max=free)
+        return self.decide(command, takes_room=True)
+
+    def decide(self, command: Command, *, takes_room: bool = False) -> Answer:
         """Decide and apply; the answer, which is not to be given before the commit."""
+        size = 0
         try:
             decision = self.engine.decide(command, self.now(), self.wall())
         except HistoryError as error:
             logger.critical("history_damaged", extra={"reason": str(error)})
             return Refused(Reason.DAMAGED, str(error))
-        if type(command) in _READS and decision.answer:
+        if type(command) in READS and decision.answer:
             try:
-                decision = self.damage.filled(command, decision)
+                decision, size = self.damage.filled(command, decision)
             except StoreError as error:
                 return Refused(Reason.UNAVAILABLE, f"it cannot be read: {error}")
         if decision.events:
             self.apply(decision.events)
+        if takes_room and size:
+            self._commit.promise(size)
         return decision.answer
 
     def apply(self, events: Sequence[Event]) -> None:

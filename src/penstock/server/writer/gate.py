@@ -42,7 +42,7 @@ class Auditor(Protocol):
 
 
 class Gate:
-    def __init__(self, submit: Callable[[Command, Reply, Stage], Any], name_of: NameOf) -> None:
+    def __init__(self, submit: Callable[[Command, Reply, Stage, Client], Any], name_of: NameOf) -> None:
         self._submit = submit
         self._name_of = name_of
         self.auditor: Auditor | None = None
@@ -64,7 +64,7 @@ class Gate:
         self._until_sample -= 1
         if not self._until_sample:
             reply = self._timed(client, command, reply)
-        waiting: Pending | None = self._submit(command, reply, stage)
+        waiting: Pending | None = self._submit(command, reply, stage, client)
         return waiting
 
     def _timed(self, client: Client, command: Command, reply: Reply) -> Reply:
@@ -99,7 +99,7 @@ class Gate:
             if still_refused := forbidden(client.access, seen, self._name_of):
                 reply(told(client.access, command, still_refused, self._name_of))
             else:
-                self._submit(seen, reply, stage)
+                self._submit(seen, reply, stage, client)
 
     def _submit_each(self, client: Client, commands: Sequence[Command], reply: Reply, stage: Stage) -> None:
         answers: dict[int, Answer] = {}

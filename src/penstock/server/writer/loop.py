@@ -17,16 +17,18 @@ from typing import cast
 from penstock.engine.engine import Engine
 from penstock.engine.schedules import Planned
 from penstock.errors import DamagedExtentError, Reason
-from penstock.limits import BATCH_BYTES_MAX
+from penstock.limits import BATCH_BYTES_MAX, UNREAD_BYTES_DEFAULT
 from penstock.model.answers import Done, Refused
-from penstock.model.commands import AwaitResult, Command, Fetch, Publish, PublishRun, Pull, Receive, Waiting
+from penstock.model.client import Client
+from penstock.model.commands import Command, Fetch, Publish, PublishRun, Waiting
 from penstock.model.kinds import Kind
 from penstock.model.values import Nanos, Position, Stage
 from penstock.server.measures import Samples, one
+from penstock.server.room import Room
 from penstock.server.tally import Tally
 from penstock.server.writer.collector import COLLECTED, Collected, Collector
 from penstock.server.writer.commit import GroupCommit, give
-from penstock.server.writer.executor import Executor
+from penstock.server.writer.executor import READS, Executor
 from penstock.server.writer.followers import Follower
 from penstock.server.writer.gate import Gate
 from penstock.server.writer.port import Lost, Reply, Report, nobody
@@ -42,7 +44,6 @@ logger = logging.getLogger(__name__)
 _DONE = Done()
 _SYNC = Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
 _BEHIND = Refused(Reason.UNAVAILABLE, "the disk does not keep up")
-_MAY_WAIT = frozenset((Pull, Receive, AwaitResult))  # Like a fetch, which is collected.
 
 
 class Loop:
@@ -56,18 +57,20 @@ class Loop:
         scheduler: Scheduler,
         rounds: Rounds | None = None,
         wall: Callable[[], Nanos] | None = None,
+        room: Room | None = None,
     ) -> None:
-        """`rounds`: those of all shards of the process, if there are several. `wall`: the clock of the machine, which
-        schedules go by, if it is not `clock`."""
+        """`rounds`, `room`: those of all shards of the process. `wall`: the clock of the machine, which schedules go
+        by, if it is not `clock`."""
         wall = wall or clock
+        room = room or Room(UNREAD_BYTES_DEFAULT, scheduler.soon)
         deadline, calendar = (
             Deadline(clock, scheduler, self._on_deadline),
             Deadline(wall, scheduler, self._on_calendar),
         )
         self._collected: Collected = {}
         self.waiters = Waiters(clock, scheduler)
-        self.commit = GroupCommit(log, clock, scheduler, self._collected, rounds or Rounds(scheduler))
-        self.executor = Executor(engine, self.commit, self.waiters, clock, wall, deadline, calendar)
+        self.commit = GroupCommit(log, clock, scheduler, self._collected, rounds or Rounds(scheduler), room)
+        self.executor = Executor(engine, self.commit, self.waiters, clock, wall, deadline, calendar, room)
         self._serving = Serving(self.executor, self.commit, self.waiters, deadline, calendar, scheduler)
         self._collector = Collector(self._collected, self._serving, self.commit, self.waiters.woken)
         self._deadline, self._calendar = deadline, calendar
@@ -84,7 +87,9 @@ class Loop:
         self.commit.on_failure = self.fail
         self._arm()
 
-    def submit(self, command: Command, reply: Reply, stage: Stage = _SYNC) -> Waiter | None:
+    def submit(
+        self, command: Command, reply: Reply, stage: Stage = _SYNC, client: Client | None = None
+    ) -> Waiter | None:
         """Decide and apply a command; `reply` is called with the answer once it is as durable as asked. Returns a
         client that may have to wait: if it is cancelled, it is not answered."""
         commit = self.commit
@@ -105,20 +110,20 @@ class Loop:
             entries = collected[kind] = []
         else:
             self.decide_collected()
-            if kind in _MAY_WAIT and (waits := cast("Waiting", command)).wait_ns:
-                waiter = Waiter(self._serving, waits, reply, stage)
+            if kind in READS and (client is not None or getattr(command, "wait_ns", None)):
+                waiter = Waiter(self._serving, cast("Waiting", command), reply, stage, client)
             self._serving.answer_or_wait(command, reply, stage, waiter)
             if self.waiters.woken:
                 self._serving.wake()
-            return waiter
-        if type(command) is Fetch and command.wait_ns:
-            waiter = Waiter(self._serving, command, reply, stage)
+            return waiter if waiter and waiter.patient else None
+        if type(command) is Fetch and (client is not None or command.wait_ns):
+            waiter = Waiter(self._serving, command, reply, stage, client)
         entries.append((command, reply, stage, waiter))
         if len(entries) >= COLLECTED[kind]:
             self.decide_collected()
         elif not commit.flush_is_due and (stage is not _SYNC or not commit.rounds.under_way):
             commit.flush_soon()
-        return waiter
+        return waiter if waiter and waiter.patient else None
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         """Call when everything decided so far has reached the stage. Not called if the log fails first."""
@@ -223,7 +228,7 @@ class Loop:
         for waiter in self.waiters.all():
             self._serving.give_up(waiter)
         refusal = Refused(Reason.UNAVAILABLE, "the broker is stopping")
-        give([(reply, refusal) for reply in self._serving.fetches.take()])
+        give([(reply, refusal) for reply in self._serving.fetches.take() + self._serving.take_crowded()])
 
     def dismiss(self) -> None:
         """Wake everyone who watches a queue, and end following messages: they are served elsewhere from now on, and
@@ -239,7 +244,7 @@ class Loop:
         for entries in self._collected.values():
             refused += [reply for _, reply, _, waiter in entries if not (waiter and waiter.canceled)]
         self._collected.clear()
-        refused += self._serving.fetches.take()
+        refused += self._serving.fetches.take() + self._serving.take_crowded()
         for waiter in self.waiters.all():
             self._serving.forget(waiter)
             refused.append(waiter.reply)

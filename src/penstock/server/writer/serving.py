@@ -11,6 +11,7 @@ from penstock.model.answers import Answer, Delivery, Done, Receipt, Refused
 from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull, Tick
 from penstock.model.schedule_commands import RunDue
 from penstock.model.values import Key, Stage
+from penstock.server.room import NoRoomError
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
 from penstock.server.writer.fetches import Fetches
@@ -36,19 +37,24 @@ class Serving:
         scheduler: Scheduler,
     ) -> None:
         self._executor = executor
+        self.room = executor.room
         self._commit = commit
         self._waiters = waiters
         self._deadline, self._calendar = deadline, calendar
         self._scheduler = scheduler
         self._wake_is_due = False
+        self.crowded: dict[Waiter, None] = {}  # Those who wait for room for their answers.
         self.fetches = Fetches(scheduler)
         self.needs_keys: Callable[[Planned], bool] = lambda _: False  # Then somebody gets them, and releases it.
         waiters.receivers.on_due = self._due_again
 
-    def carry_out(self, command: Command) -> Answer:
-        """Apply what is due by now, then decide and apply a command."""
+    def carry_out(self, command: Command, free: int | None = None) -> Answer:
+        """Apply what is due by now, then decide and apply a command. `free`: how much room there is for the messages
+        in its answer, if a client asks for them."""
         if self._executor.engine.next_deadline <= self._executor.now():
             self.pass_time()
+        if free is not None:
+            return self._executor.read(command, free)
         if type(command) is PublishInTurn:
             return self._published_in_turn(command)
         return self._executor.decide(command)
@@ -90,7 +96,10 @@ class Serving:
 
     def answer_or_wait(self, command: Command, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
         try:
-            answer = self.carry_out(command)
+            answer = self.carry_out(command, self.room_for(waiter) if waiter else None)
+        except NoRoomError:
+            self._wait_for_room(cast("Waiter", waiter))
+            return
         except BeingFetchedError as error:
             self.fetches.add(error.fetch, reply, lambda: self._answer_later(command, reply, stage, waiter))
             return
@@ -101,15 +110,41 @@ class Serving:
         if type(command) is Pull:
             self._wake_passed(command)
 
+    def room_for(self, waiter: Waiter) -> int | None:
+        """How large the answer may be; None for a service, which counts itself what it has."""
+        return self.room.free(waiter.holder) if waiter.needs_room else None
+
+    def _wait_for_room(self, waiter: Waiter) -> None:
+        self.crowded[waiter] = None
+        self.room.wait(waiter.holder, waiter)
+
+    def has_room(self, waiter: Waiter) -> None:
+        if waiter in self.crowded:  # Else it has gone away.
+            del self.crowded[waiter]
+            self._answer_later(waiter.command, waiter.reply, waiter.stage, waiter)
+
+    def take_crowded(self) -> list[Reply]:
+        """Those who wait for room. They are not called again."""
+        crowded, self.crowded = self.crowded, {}
+        return [waiter.reply for waiter in crowded]
+
     def _answer_later(self, command: Command, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
         if not (waiter and waiter.canceled):
             self.answer_or_wait(command, reply, stage, waiter)
             self.wake()
 
     def _offer(self, waiter: Waiter) -> Answer:
-        """Decide the command of a client that waits. If its answer must be fetched, the client waits for that."""
+        """Decide the command of a client that waits. If its answer must be fetched, or there is no room for it, the
+        client waits for that."""
+        free = self.room_for(waiter)
         try:
-            return self._executor.decide(waiter.command)
+            return (
+                self._executor.decide(waiter.command) if free is None else self._executor.read(waiter.command, free)
+            )
+        except NoRoomError:
+            self.forget(waiter)
+            self._wait_for_room(waiter)
+            return ()
         except BeingFetchedError as error:
             self.forget(waiter)
             entry = waiter.command, waiter.reply, waiter.stage, waiter
@@ -120,7 +155,9 @@ class Serving:
         if type(waiter.command) is Pull:
             waiter.command = self._executor.engine.waiting(waiter.command)
         self._waiters.count += 1
-        waiter.timer = self._scheduler.after(waiter.command.wait_ns, lambda: self.give_up(waiter))
+        now = self._executor.now()
+        waiter.until = waiter.until or now + waiter.command.wait_ns
+        waiter.timer = self._scheduler.after(max(0, waiter.until - now), lambda: self.give_up(waiter))
         self._waiters.of_command[type(waiter.command)].add(waiter, answer)
 
     def give_up(self, waiter: Waiter) -> None:
@@ -130,10 +167,12 @@ class Serving:
             answer = () if type(waiter.command) is Fetch else self._offer(waiter)
             if waiter.is_waiting:
                 self._serve(waiter, answer)
+            waiter.patient = False  # Also if its answer has to wait for something else.
             self.wake()
 
     def forget(self, waiter: Waiter) -> None:
         """Remove a client that waits."""
+        self.crowded.pop(waiter, None)
         if waiter.timer:
             waiter.timer.cancel()
             waiter.timer = None
@@ -161,7 +200,7 @@ class Serving:
             return False
         (message,) = command.messages
         number = self._executor.engine.numbers.get(command.queue)
-        if message.delay_ns or number is None:
+        if message.delay_ns or number is None or self.room_for(waiter) == 0:
             return False
         self.forget(waiter)
         now = self._executor.now()

@@ -13,10 +13,12 @@ from penstock.dialects.wire.conversation import Cancelable
 from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS
 from penstock.model.answers import Answer, Done, Pulled, Received, Refused
+from penstock.model.client import Client
 from penstock.model.commands import AwaitResult, Command, Fetch, Pull, Receive, Waiting
 from penstock.model.events import MessageEvent, MessageRun, QueuedRun
 from penstock.model.kinds import MOVES, Kind, kinds_where
 from penstock.model.values import Key, Nanos, Stage
+from penstock.server.room import Holder
 from penstock.server.writer.port import Reply
 from penstock.server.writer.scheduler import Deadline, Scheduler
 
@@ -34,18 +36,39 @@ Woken = list[tuple["WaitersByKey", Key]]  # Keys that something may have come fo
 
 
 class Waiter:
-    """A client that waits, or may have to. `cancel` it if it has gone away, even before it waits."""
+    """A client that waits, or may have to: for a message, or for room for the answer. `cancel` it if it has gone
+    away, even before it waits."""
 
-    __slots__ = ("_serving", "canceled", "command", "patient", "reply", "stage", "timer")
+    __slots__ = ("_client", "_serving", "canceled", "command", "patient", "reply", "stage", "timer", "until")
 
-    def __init__(self, serving: Serving, command: Waiting, reply: Reply, stage: Stage) -> None:
+    def __init__(
+        self, serving: Serving, command: Waiting, reply: Reply, stage: Stage, client: Client | None = None
+    ) -> None:
+        """`client`: absent for a service of the broker, which needs no room."""
         self._serving = serving
+        self._client = client
         self.command = command
         self.reply = reply
         self.stage = stage
         self.timer: Cancelable | None = None
+        self.until: Nanos = 0  # When it stops waiting, once it has begun.
         self.canceled = False
-        self.patient = True
+        self.patient = getattr(command, "wait_ns", 0) > 0
+
+    @property
+    def needs_room(self) -> bool:
+        return self._client is not None
+
+    @property
+    def holder(self) -> Holder:
+        """Who has the answer then: the connection of the client, if it has one here."""
+        return getattr(self._client, "holder", None) or self
+
+    def abort(self) -> None:
+        """It holds nothing."""
+
+    def has_room(self) -> None:
+        self._serving.has_room(self)
 
     @property
     def is_waiting(self) -> bool:

@@ -1,0 +1,265 @@
+"""Answers that clients have not taken are bounded, for all connections together, whatever they speak."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.limits import FETCH_BYTES_MAX, MESSAGE_BYTES_MAX, ROOM_EACH_BYTES, ROOM_WAIT_SECONDS_MAX
+from penstock.server.room import Room
+from tests.support.broker import Broker, StartBroker
+from tests.support.line_client import LineClient
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+from tests.support.ws_client import RawWs, client_frame
+
+LIMIT = 16 << 20
+MEBIBYTE = 1 << 20
+CLIENTS = 24
+
+
+class Client:
+    def __init__(self) -> None:
+        self.closed = False
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+class Asked:
+    """A command that waits for room, and then takes some."""
+
+    def __init__(self, room: Room, name: str, served: list[str], size: int = MEBIBYTE) -> None:
+        self.room, self.name, self.served, self.size = room, name, served, size
+        self.canceled = False
+
+    def has_room(self) -> None:
+        self.served.append(self.name)
+        self.room.promise(self.size)
+
+    def cancel(self) -> None:
+        self.canceled = True
+
+
+class Turns:
+    """Calls later what is to be called soon, and knows the time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[Callable[[], None]] = []
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._due.append(callback)
+
+    def pass_all(self) -> None:
+        while self._due:
+            self._due.pop(0)()
+
+
+def a_room(bytes_max: int = LIMIT) -> tuple[Room, Turns]:
+    turns = Turns()
+    return Room(bytes_max, turns.soon, lambda: turns.now), turns
+
+
+# ── What is held ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_connection_with_the_most_is_closed_when_all_together_hold_too_much() -> None:
+    room, _ = a_room(100)
+    modest, greedy, late = Client(), Client(), Client()
+    room.note(modest, 10)
+    room.note(greedy, 80)
+    room.note(late, 10)
+    assert (room.bytes, room.closed) == (100, 0)
+    room.note(late, 11)
+    assert [modest.closed, greedy.closed, late.closed] == [False, True, False]
+    assert (room.bytes, room.closed) == (21, 1)
+
+
+def test_what_was_read_counts_no_more() -> None:
+    room, _ = a_room(100)
+    first, second = Client(), Client()
+    room.note(first, 90)
+    room.note(first, 20)
+    room.note(first, 0)
+    room.note(second, 100)
+    assert not second.closed
+
+
+def test_an_answer_is_as_large_as_there_is_room_and_a_message_always_fits() -> None:
+    room, _ = a_room()
+    reader = Client()
+    assert room.free(reader) == FETCH_BYTES_MAX
+    room.note(Client(), LIMIT - 2 * MEBIBYTE)
+    assert room.free(reader) == 2 * MEBIBYTE
+    room.note(Client(), 2 * MEBIBYTE - MESSAGE_BYTES_MAX + 1)
+    assert room.free(reader) == 0
+
+
+def test_not_much_is_promised_at_once_so_that_others_have_their_turn() -> None:
+    room, _ = a_room()
+    room.promise(LIMIT // 4)
+    assert room.free(Client()) == 0
+    room.redeem(LIMIT // 4)
+    assert room.free(Client()) == FETCH_BYTES_MAX
+
+
+def test_a_client_that_holds_much_gets_no_more_and_others_do() -> None:
+    room, _ = a_room()
+    reader = Client()
+    room.note(reader, ROOM_EACH_BYTES)
+    assert (room.free(reader), room.free(Client())) == (0, FETCH_BYTES_MAX)
+
+
+# ── Who waits ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_holds_nothing_is_served_first_and_then_each_one_command_in_turn() -> None:
+    room, turns = a_room()
+    served: list[str] = []
+    full, holder, poor, other = Client(), Client(), Client(), Client()
+    room.note(full, LIMIT - 1)
+    room.note(holder, 1)
+    for client, names in ((holder, "a"), (poor, "bc"), (other, "d")):
+        for name in names:
+            room.wait(client, Asked(room, name, served, size=0))
+    turns.pass_all()
+    assert served == []
+    assert room.has_waiting(poor)
+    room.note(full, 0)
+    turns.pass_all()
+    assert served == ["b", "d", "c", "a"]
+    assert not room.has_waiting(poor)
+
+
+def test_nobody_overtakes_those_who_wait() -> None:
+    room, turns = a_room()
+    full, first = Client(), Client()
+    served: list[str] = []
+    room.note(full, LIMIT)
+    room.wait(first, Asked(room, "first", served))
+    room.note(full, 0)
+    assert room.free(Client()) == 0, "there is room, but it is for another"
+    turns.pass_all()
+    assert served == ["first"]
+    assert room.free(Client()) == LIMIT // 4 - MEBIBYTE
+
+
+def test_room_is_given_only_as_long_as_there_is_some() -> None:
+    room, turns = a_room()
+    full, served = Client(), list[str]()
+    room.note(full, LIMIT)
+    for name in "abcd":
+        room.wait(Client(), Asked(room, name, served, size=2 * MEBIBYTE))
+    room.note(full, 0)
+    turns.pass_all()
+    assert served == ["a", "b"]
+    room.redeem(4 * MEBIBYTE)
+    turns.pass_all()
+    assert served == ["a", "b", "c", "d"]
+
+
+def test_a_client_that_holds_much_waits_until_it_has_read_and_keeps_nobody_out() -> None:
+    room, turns = a_room()
+    served: list[str] = []
+    reader = Client()
+    room.note(reader, ROOM_EACH_BYTES)
+    room.wait(reader, Asked(room, "mine", served))
+    turns.pass_all()
+    assert (served, room.free(Client())) == ([], FETCH_BYTES_MAX)
+    room.note(reader, 10)
+    turns.pass_all()
+    assert served == ["mine"]
+
+
+def test_who_is_gone_waits_for_nothing() -> None:
+    room, turns = a_room()
+    served: list[str] = []
+    full, gone = Client(), Client()
+    asked = Asked(room, "gone", served)
+    room.note(full, LIMIT)
+    room.wait(gone, asked)
+    room.leave(gone)
+    room.note(full, 0)
+    turns.pass_all()
+    assert (served, asked.canceled, room.is_empty) == ([], True, True)
+
+
+def test_for_one_that_holds_nothing_the_one_with_the_most_is_closed_after_a_while() -> None:
+    room, turns = a_room()
+    served: list[str] = []
+    greedy, other = Client(), Client()
+    room.note(greedy, LIMIT - 10)
+    room.note(other, 10)
+    room.wait(other, Asked(room, "other", served))
+    turns.now = 10 * ROOM_WAIT_SECONDS_MAX
+    room.relieve()
+    assert not greedy.closed, "who waits holds something itself"
+    room.wait(Client(), Asked(room, "poor", served))
+    room.relieve()
+    assert not greedy.closed, "it has not waited long"
+    turns.now += ROOM_WAIT_SECONDS_MAX
+    room.relieve()
+    turns.pass_all()
+    assert (greedy.closed, room.closed, served) == (True, 1, ["poor", "other"])
+
+
+# ── A broker ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def own_bytes(broker: Broker) -> int:
+    """Memory that is no file."""
+    status = Path(f"/proc/{broker.pid}/status").read_text()
+    return next(int(row.split()[1]) << 10 for row in status.splitlines() if row.startswith("RssAnon"))
+
+
+def unread_bytes(broker: Broker) -> float:
+    metrics = broker.request("GET", "/metrics").body.decode()
+    return float(next(row.split()[1] for row in metrics.splitlines() if row.startswith("penstock_unread_bytes")))
+
+
+HTTP = b"GET /messages/large HTTP/1.1\r\nHost: localhost\r\nX-MQS-MAX-MESSAGES: 4\r\n\r\n"
+FETCH = client_frame(json.dumps({"type": "fetch", "queue": "large", "work_timeout": 0}).encode())
+LINE = b'{"cmd":"FET","qname":"large"}\n'
+
+
+def over_http(broker: Broker) -> RawClient:
+    client = RawClient(broker.http, receive_bytes=4096)
+    client.send(HTTP * 16)
+    return client
+
+
+def over_websocket(broker: Broker) -> RawWs:
+    client = RawWs(broker.http)
+    client.send(FETCH * 100)
+    return client
+
+
+def over_lines(broker: Broker) -> LineClient:
+    client = LineClient(broker.lines, receive_bytes=4096)
+    client.send(LINE * 100)
+    return client
+
+
+@pytest.mark.parametrize("ask", [over_http, over_websocket, over_lines])
+def test_answers_that_nobody_reads_cost_what_is_allowed_and_honest_clients_are_served(
+    start_broker: StartBroker, ask: Callable[[Broker], RawClient | RawWs | LineClient]
+) -> None:
+    broker = start_broker(f"unread_bytes_max={LIMIT}")
+    for name in ("large", "honest"):
+        broker.create_queue(name, visibility_timeout=0)
+        for _ in range(8):
+            broker.request("POST", f"/messages/{name}", body=b"x" * MEBIBYTE)
+    before = own_bytes(broker)
+    clients = [ask(broker) for _ in range(CLIENTS)]
+    wait_until(lambda: unread_bytes(broker) > LIMIT - 2 * MESSAGE_BYTES_MAX, "there is no room left")
+    assert unread_bytes(broker) <= LIMIT
+    assert broker.request("GET", "/messages/honest").body == b"x" * MEBIBYTE
+    assert unread_bytes(broker) <= LIMIT
+    assert own_bytes(broker) - before < 2 * LIMIT, "with what is being made, and what the allocator keeps"
+    for client in clients:
+        client.close()
+    wait_until(lambda: unread_bytes(broker) == 0, "all of it is free again")
