@@ -18,6 +18,7 @@ python -m bench sizing                                    what messages of 1 KB 
 python -m bench unread                                    what answers cost that nobody reads
 python -m bench reshard                                   how long it takes to move a store to several shards
 python -m bench checkout --against DIR                    how fast this checkout is, next to another one
+python -m bench keyed --against DIR                       what object and key cost, next to another one
 """
 
 import argparse
@@ -73,11 +74,11 @@ def parse() -> argparse.Namespace:
     about = "a directory on the disk to measure"
     parser.add_argument("--scratch", type=machine.scratch, default=Path("/var/tmp"), help=about)
     parser.add_argument(
-        "--against", type=Path, default=None, metavar="DIR", help="the other checkout, for `checkout`"
+        "--against", type=Path, default=None, metavar="DIR", help="the other checkout, where one is needed"
     )
     arguments = parser.parse_args()
-    if (arguments.what == "checkout") != bool(arguments.against):
-        parser.error("checkout needs --against DIR, the other checkout; nothing else does")
+    if (arguments.what in runs.AGAINST) != bool(arguments.against):
+        parser.error(f"{' and '.join(runs.AGAINST)} need --against DIR, the other checkout; nothing else does")
     if arguments.against and not (arguments.against / "src" / "penstock").is_dir():
         parser.error(f"{arguments.against} is no checkout of Penstock: it has no src/penstock")
     if arguments.quick:

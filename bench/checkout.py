@@ -57,7 +57,7 @@ def checkout(progress: Progress, scratch: Path, rounds: int, against: Path) -> F
                 progress.advance(task)
             for name, value in found[HERE].items():
                 pairs[name].append((value, found[against][name]))
-    return {"rounds": rounds, **{name: value for figure in pairs for name, value in _compared(figure, pairs[figure])}}
+    return {"rounds": rounds, **{name: value for figure in pairs for name, value in compared(figure, pairs[figure])}}
 
 
 def _measured(scratch: Path, source: Path, what: Load) -> Iterator[tuple[str, float]]:
@@ -84,7 +84,7 @@ def _run(broker: Broker, run: Run, what: Load, verb: str) -> Generator[tuple[str
     return count
 
 
-def _compared(figure: str, pairs: list[tuple[float, float]]) -> Iterator[tuple[str, float]]:
+def compared(figure: str, pairs: list[tuple[float, float]]) -> Iterator[tuple[str, float]]:
     here, there = zip(*pairs, strict=True)
     ratios = [one / other for one, other in pairs]
     yield figure, statistics.median(here)

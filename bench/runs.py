@@ -19,6 +19,7 @@ from bench import (
     history,
     hung,
     idle,
+    keyed,
     link,
     machine,
     push,
@@ -61,7 +62,9 @@ RUNS: dict[str, tuple[Callable[..., Found], int]] = {
     "unread": (unread.unread, unread.CONNECTIONS),
     "reshard": (reshard.moving, reshard.MESSAGES),
     "checkout": (checkout.checkout, checkout.ROUNDS),
+    "keyed": (keyed.keyed, keyed.ROUNDS),
 }
+AGAINST = ("checkout", "keyed")  # These compare with another checkout.
 
 
 def run(what: str, console: Console, scratch: Path, count: int | None, **given: Path) -> int:

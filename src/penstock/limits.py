@@ -178,6 +178,7 @@ COURIER_BYTES_MAX = 1 << 20  # One answer to another shard that asks for what it
 COURIER_MESSAGES_MAX = 1000
 COURIER_RECENT_BYTES = 8 << 20  # Messages for other shards that are kept in memory, so that the log is read once.
 COURIER_READ_BYTES = 64 << 10  # Of the log, looked through in one turn.
+VERSIONS_GATHER_SECONDS = 0.02  # Versions wait so long for others, unless somebody waits for one of them.
 VERSION_BYTES = 64  # What a version that another shard answers for takes there, without its key, about.
 COURIER_PROGRESS_RECORDS = 10_000  # After so many events a cursor is moved, even if nothing was found in them.
 ARRIVAL_LOOK_SECONDS = 0.01  # Between two looks for a message that is on its way to another shard,

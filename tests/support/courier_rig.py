@@ -14,7 +14,7 @@ from penstock.model.values import Cursor
 from penstock.server.shards.parcels import Wanted, bytes_of, copy_of, moved
 from penstock.server.shards.shard_map import ShardMap
 from penstock.storage.log.batch import HEADER_BYTES, read_header
-from penstock.storage.log.routed import promised_in
+from penstock.storage.log.routed import NewVersions, promised_in
 from penstock.storage.memory import MemoryLog
 from tests.support.engine_rig import Rig
 
@@ -59,9 +59,10 @@ class ShardRig(Rig):
             header = read_header(data)
             assert header is not None
             if header.end.offset > after.offset:
-                for messages, options, are_versions in promised_in(header, data[HEADER_BYTES:]):
-                    if are_versions:
+                for promised in promised_in(header, data[HEADER_BYTES:]):
+                    if isinstance(promised, NewVersions):
                         continue
+                    messages, options = promised
                     topics = self.engine.names.texts[messages[0].topics]
                     if wanted.wants(topics):
                         parcels += [copy_of(each, options, topics, self.engine.names.texts.get) for each in messages]

@@ -183,6 +183,7 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     shard_events.Collected: couriers.collected,
     shard_events.Versioned: couriers.versioned,
     shard_events.Learned: couriers.learned,
+    shard_events.LearnedRun: couriers.learned_run,
     token_events.TokenSet: credentials.token_set,
     token_events.TokenRevoked: credentials.token_revoked,
 }

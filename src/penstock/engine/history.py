@@ -35,6 +35,8 @@ class History(Noting, Protocol):
     def compare(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> Compared:
         """Compare the newest versions of keys with these contents."""
 
+    def newest(self, about: str, keys: Sequence[bytes]) -> list[Version | None]: ...
+
     def note_table(self, run: KeyedRun) -> bool:
         """Note all versions of a run in one step. Returns false, and notes nothing, if each needs `note`."""
 
@@ -72,8 +74,7 @@ def note(
 def note_run(history: History, run: KeyedRun) -> None:
     if history.note_table(run):
         return
-    of_each = zip(run.keys, run.digests, run.positions, strict=True)
-    for sequence, (key, digest, position) in enumerate(of_each, start=run.sequence):
+    for key, digest, position, sequence in zip(run.keys, run.digests, run.positions, run.all_sequences, strict=True):
         note(history, run.about, key, digest, run.queue, sequence, run.time, position)
 
 
@@ -114,6 +115,9 @@ class MemoryHistory:
         ]
         return Compared(places, known.count(None), ())
 
+    def newest(self, about: str, keys: Sequence[bytes]) -> list[Version | None]:
+        return [self.get(about, key) for key in keys]
+
     def note_table(self, _: KeyedRun) -> bool:
         return False
 
@@ -148,9 +152,8 @@ class Lent:
 
     __slots__ = ("is_changed", "is_mine", "version")
 
-    def __init__(self, found: LentVersion | None, before: Version | None = None, *, is_mine: bool) -> None:
-        """`before`: what the shard that borrows it knows from a time when none was asked."""
-        self.version = Version(*found, 0, 0, 0) if found else before
+    def __init__(self, version: LentVersion | Version | None, is_mine: bool) -> None:
+        self.version = version
         self.is_mine = is_mine
         self.is_changed = False
 
@@ -170,7 +173,7 @@ class SharedHistory:
     def get(self, about: str, key: bytes) -> Version | None:
         lent = self.lent.get((about, key))
         if lent and not lent.is_mine:
-            return lent.version
+            return lent.version and Version(*lent.version[:3], 0, 0, 0)
         return self._own.get(about, key) if lent or self._is_mine(about, key) else None
 
     def put(self, about: str, key: bytes, version: Version) -> None:
@@ -198,14 +201,25 @@ class SharedHistory:
         return self._own.get(about, key)
 
     def note_table(self, run: KeyedRun) -> bool:
-        about, lent = run.about, self.lent
-        if lent:
-            found = [lent.get((about, key)) for key in run.keys]
-            if not all(each and each.is_mine for each in found):
-                return False
-        elif not all(self._is_mine(about, key) for key in run.keys):
-            return False
-        return self._own.note_table(run)
+        """Note the versions of this shard's own keys, and those of lent ones beside the loans."""
+        about, mine = run.about, list[int]()
+        for at, (key, digest, sequence) in enumerate(zip(run.keys, run.digests, run.all_sequences, strict=True)):
+            lent = self.lent.get((about, key))
+            if lent is None:
+                if self._is_mine(about, key):
+                    mine.append(at)
+                continue
+            if lent.version is None or lent.version.digest != digest:
+                lent.version, lent.is_changed = LentVersion(digest, run.queue, sequence), True
+            if lent.is_mine:
+                mine.append(at)
+        if mine:
+            note_run(self._own, run if len(mine) == len(run.keys) else run.chosen(mine))
+        return True
+
+    def newest(self, about: str, keys: Sequence[bytes]) -> list[Version | None]:
+        """Of keys that this shard answers for."""
+        return self._own.newest(about, keys)
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         return self._own.versions(about, key, most)

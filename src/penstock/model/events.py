@@ -16,7 +16,7 @@ from penstock.model.event import Event as Event
 from penstock.model.kinds import MESSAGE_FIELDS, Kind
 from penstock.model.schedule_events import SCHEDULE_EVENTS
 from penstock.model.settings import QueueSettings
-from penstock.model.shard_events import SHARD_EVENTS
+from penstock.model.shard_events import SHARD_EVENTS, LearnedRun
 from penstock.model.token_events import TOKEN_EVENTS
 from penstock.model.values import Nanos
 
@@ -468,7 +468,7 @@ def _concrete(base: type[Event]) -> Iterator[type[Event]]:
 
 EVENTS: tuple[type[Event], ...] = tuple(_concrete(Event))
 assert {*SCHEDULE_EVENTS, *TOKEN_EVENTS, *SHARD_EVENTS} < {*EVENTS}, "every event is among them"
-RUNS = (LoggedRun, QueuedRun, UnchangedRun, MessageRun)
+RUNS = (LoggedRun, QueuedRun, UnchangedRun, MessageRun, LearnedRun)
 _SINGLE = {event.kind: event for event in EVENTS if not issubclass(event, RUNS)}
 assert _SINGLE.keys() == set(Kind)
 for _kind, _event in _SINGLE.items():

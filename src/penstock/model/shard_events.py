@@ -67,4 +67,20 @@ class Learned(Event, frozen=True, gc=False):
     content: bytes  # The digest of its body, as the Object History has it.
 
 
-SHARD_EVENTS: tuple[type[Event], ...] = (Routed, Taken, Collected, Versioned, Learned)
+class LearnedRun(Event, frozen=True, gc=False):
+    """Versions of one object that one queue of another shard stored at one time."""
+
+    kind: ClassVar[Kind] = Kind.LEARNED
+    queue: int
+    sequence: list[int]
+    created: Nanos
+    object: int
+    keys: list[bytes]
+    contents: list[bytes]
+
+    @property
+    def records(self) -> int:
+        return len(self.keys)
+
+
+SHARD_EVENTS: tuple[type[Event], ...] = (Routed, Taken, Collected, Versioned, Learned, LearnedRun)

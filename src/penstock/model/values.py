@@ -75,7 +75,7 @@ class Compared(NamedTuple):
 
 
 class KeyedRun(NamedTuple):
-    """Messages with consecutive sequences about one object: what an Object History stores of them."""
+    """Messages of one queue about one object: what an Object History stores of them."""
 
     about: str
     keys: Sequence[bytes]
@@ -85,3 +85,21 @@ class KeyedRun(NamedTuple):
     time: Nanos
     positions: Sequence[Position]
     seen: Sequence[bytes | None] = ()  # As in `Compared`, if they were just compared.
+    sequences: Sequence[int] = ()  # Empty: they are consecutive.
+
+    @property
+    def all_sequences(self) -> Sequence[int]:
+        return self.sequences or range(self.sequence, self.sequence + len(self.keys))
+
+    def chosen(self, which: Sequence[int]) -> KeyedRun:
+        sequences = self.all_sequences
+        return KeyedRun(
+            self.about,
+            [self.keys[at] for at in which],
+            [self.digests[at] for at in which],
+            self.queue,
+            sequences[which[0]],
+            self.time,
+            [self.positions[at] for at in which],
+            sequences=[sequences[at] for at in which],
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from itertools import groupby
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -10,13 +12,13 @@ from penstock.engine.decide.administer import make_queue
 from penstock.engine.decide.draft import Draft
 from penstock.engine.queue import Queue
 from penstock.engine.routing import roots
-from penstock.limits import NEVER_NS
+from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.answers import Discarded, Done, Location, OwedList, Parcel
 from penstock.model.courier_commands import Admit, ListOwed, Locate, NoteTaken
 from penstock.model.events import Arrived, CameFrom, CopiedFrom, Queued
 from penstock.model.settings import QueueSettings
-from penstock.model.shard_events import IS_UNCHANGED, OWN_DELAY, OWN_LIFETIME, Collected, Learned, Taken
-from penstock.model.values import Nanos
+from penstock.model.shard_events import IS_UNCHANGED, OWN_DELAY, OWN_LIFETIME, Collected, Learned, LearnedRun, Taken
+from penstock.model.values import LearnedVersion, Nanos
 
 _DONE = Done()
 
@@ -33,12 +35,23 @@ def admit(draft: Draft, command: Admit) -> Done | Discarded:
             admission.move(parcel)
         else:
             admission.copy(parcel)
-    for version in command.versions:
-        about = draft.number(version.object)
-        facts = (version.queue, version.sequence, version.changed, about, version.key, version.digest)
-        draft.events.append(Learned(draft.now, *facts))
+    for (about, queue, changed), some in groupby(command.versions, _ORIGIN):
+        _learn(draft, draft.number(about), queue, changed, list(some))
     draft.events.append(Collected(draft.now, command.shard, *command.to))
     return _DONE
+
+
+_ORIGIN = attrgetter("object", "queue", "changed")
+
+
+def _learn(draft: Draft, about: int, queue: int, changed: Nanos, versions: list[LearnedVersion]) -> None:
+    if len(versions) >= RUN_MESSAGES_MIN:
+        sequences, keys = [each.sequence for each in versions], [each.key for each in versions]
+        facts = (queue, sequences, changed, about, keys, [each.digest for each in versions])
+        draft.events.append(LearnedRun(draft.now, *facts))
+        return
+    for each in versions:
+        draft.events.append(Learned(draft.now, queue, each.sequence, changed, about, each.key, each.digest))
 
 
 class _Admission:

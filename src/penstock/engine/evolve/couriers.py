@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from penstock.engine.evolve.arrivals import arrive
-from penstock.engine.history import note
+from penstock.engine.history import note, note_run
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
 from penstock.model.answers import Owed
 from penstock.model.events import Arrived, CameFrom, CopiedFrom, Sent, SentAsDead
 from penstock.model.lifecycle import DELAYED, READY
-from penstock.model.shard_events import Collected, Learned, Routed, Taken, Versioned
-from penstock.model.values import Cursor, Position
+from penstock.model.shard_events import Collected, Learned, LearnedRun, Routed, Taken, Versioned
+from penstock.model.values import Cursor, KeyedRun, Position
 
 
 def routed(state: EngineState, _: Routed, position: Position) -> None:
@@ -28,6 +30,14 @@ def versioned(state: EngineState, _: Versioned, position: Position) -> None:
 def learned(state: EngineState, event: Learned, position: Position) -> None:
     facts = (event.queue, event.sequence, event.created, position)
     note(state.history, state.names.texts[event.object], event.key, event.content, *facts)
+
+
+def learned_run(state: EngineState, event: LearnedRun, position: Position) -> None:
+    sizes = [len(content) + len(key) for content, key in zip(event.contents, event.keys, strict=True)]
+    positions = list(accumulate(sizes[:-1], initial=position))
+    facts = (event.queue, event.sequence[0], event.created, positions)
+    about = state.names.texts[event.object]
+    note_run(state.history, KeyedRun(about, event.keys, event.contents, *facts, sequences=event.sequence))
 
 
 def sent(state: EngineState, event: Sent, _: Position) -> None:

@@ -16,7 +16,7 @@ from penstock.limits import COURIER_RETRY_SECONDS, COURIER_WAIT_SECONDS, SECOND_
 from penstock.model.answers import Discarded, Parcels, Refused
 from penstock.model.courier_commands import Admit, CollectParcels
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Nanos
+from penstock.model.values import LearnedVersion, Nanos
 from penstock.server.measures import Samples
 from penstock.server.services.contract import Service, answer_to, durable, resolve
 from penstock.server.writer.port import ClientPort, ServicePort
@@ -100,7 +100,7 @@ class Courier(Service):
         super().__init__(writer)
         self._new_queue = new_queue
         self._sources: dict[int, _Source] = {}
-        self.on_versions: Callable[[Sequence[tuple[str, bytes]]], None] = lambda _: None  # Keys with new versions.
+        self.on_versions: Callable[[Sequence[LearnedVersion]], None] = lambda _: None
 
     async def has_come(self, shard: int) -> None:
         """Wait until all that another shard owes now is here, durably."""
@@ -183,6 +183,6 @@ class Courier(Service):
         if not isinstance(admitted, Discarded):
             source.messages += len(answer.parcels)
             source.behind_since = None
-            self.on_versions([(each.object, each.key) for each in answer.versions])
+            self.on_versions(answer.versions)
             source.has_reached(answer.to.offset, answer.end)
         return False

@@ -25,6 +25,7 @@ from penstock.limits import (
     COURIER_RECENT_BYTES,
     SECOND_NS,
     VERSION_BYTES,
+    VERSIONS_GATHER_SECONDS,
 )
 from penstock.model.answers import Owed, OwedList, Parcel, Parcels, Refused
 from penstock.model.courier_commands import CollectParcels, ListOwed, NoteTaken
@@ -40,7 +41,7 @@ from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.port import Reply, ServicePort
 from penstock.storage.log.batch import Batches, Point
 from penstock.storage.log.parts import part_at
-from penstock.storage.log.routed import Promised, promised_in
+from penstock.storage.log.routed import NewVersions, Promised, promised_in
 from penstock.storage.log.view import Cursor, View
 
 logger = logging.getLogger(__name__)
@@ -96,10 +97,10 @@ class _Promises:
         ]
         return found, batches[-1][0].end.offset if batches else 0
 
-    def _made(self, end: int, promised: Promised) -> _Promise:
-        if promised.are_versions:
-            return _Promise(end, (), 0, versions_by_shard(promised.messages, self.shards, self._text))
-        return _Promise(end, promised.messages, promised.options, {})
+    def _made(self, end: int, promised: Promised | NewVersions) -> _Promise:
+        if isinstance(promised, NewVersions):
+            return _Promise(end, (), 0, versions_by_shard(promised, self.shards, self._text))
+        return _Promise(end, *promised, {})
 
 
 def _batches(cursor: Cursor, view: View) -> Batches:
@@ -318,13 +319,18 @@ class Departures(Service):
         """What is owed after a cursor. If nothing is in time, the same cursor and no messages."""
         wanted, offset = Wanted(command.shard, command.patterns, self._home), command.after.offset
         running = asyncio.get_running_loop()
-        deadline = running.time() + command.wait_ns / SECOND_NS
+        deadline = gathered_at = running.time() + command.wait_ns / SECOND_NS
         while True:
             committed, end = self._committed, self._recent.end.offset
             found = await self._promised(wanted, offset)
             offset = found.to
             if not found:
                 self._note_has(command.shard, offset)
+            if found.versions and not found.copies and running.time() < gathered_at:
+                gathered_at = 0.0  # Once: others may join them.
+                await asyncio.sleep(VERSIONS_GATHER_SECONDS)
+                offset = command.after.offset
+                continue
             owed = await self._owed(command)
             if isinstance(owed, Refused):
                 return owed

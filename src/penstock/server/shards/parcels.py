@@ -11,6 +11,7 @@ from penstock.model.answers import Owed, Parcel
 from penstock.model.events import Logged
 from penstock.model.values import LearnedVersion
 from penstock.server.shards.shard_map import ShardMap
+from penstock.storage.log.routed import NewVersions
 
 TextOf = Callable[[int], str | None]  # The text of a name, by its number.
 
@@ -60,15 +61,16 @@ def copy_of(message: Logged, options: int, topics: str, text: TextOf) -> Parcel:
     )
 
 
-def versions_by_shard(messages: Sequence[Logged], shards: ShardMap, text: TextOf) -> dict[int, list[LearnedVersion]]:
+def versions_by_shard(found: NewVersions, shards: ShardMap, text: TextOf) -> dict[int, list[LearnedVersion]]:
     """New versions, by the shard that answers for their keys."""
-    found: dict[int, list[LearnedVersion]] = {}
-    digests = content_digests([message.body for message in messages])
-    for message, digest in zip(messages, digests, strict=True):
-        about, key = text(message.object) or "", message.key
-        version = LearnedVersion(about, key, digest, message.queue, message.sequence, message.time)
-        found.setdefault(shards.of_object(about, key), []).append(version)
-    return found
+    texts = {number: text(number) or "" for number in set(found.objects)}
+    keys = [(texts[about], key) for about, key in zip(found.objects, found.keys, strict=True)]
+    facts = zip(shards.of_objects(keys), keys, content_digests(found.bodies), strict=True)
+    versions: dict[int, list[LearnedVersion]] = {}
+    for sequence, (shard, key, digest) in enumerate(facts, start=found.sequence):
+        version = LearnedVersion(*key, digest, found.queue, sequence, found.time)
+        versions.setdefault(shard, []).append(version)
+    return versions
 
 
 def moved(owed: Owed, extent: bytes) -> Parcel:

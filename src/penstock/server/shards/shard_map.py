@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
+from zlib import crc32
 
 from penstock.limits import SHARD_MAX, SHARDS_OF_NAMES_MAX
 from penstock.remembering import remembered
-from penstock.storage.history.versions import name_of
+from penstock.storage.history.versions import name_of, names_of
 
 
 class ShardMap:
@@ -35,10 +38,17 @@ class ShardMap:
         """The shard that answers for an object and a key: it knows the newest version, wherever that is."""
         return shard_of_version(name_of(about, key), self.shards)
 
+    def of_objects(self, keys: Sequence[tuple[str, bytes]]) -> list[int]:
+        """The same for several of them. Each has its object."""
+        found: list[int] = []
+        for about, some in groupby(keys, itemgetter(0)):
+            found += [crc32(name) % self.shards for name in names_of(about, [key for _, key in some])]
+        return found
+
 
 def shard_of_version(name: bytes, shards: int) -> int:
     """`name`: of an object and a key, as the Object History has it."""
-    return _hashed(name) % shards
+    return crc32(name) % shards
 
 
 def answers_for(shard: int, shards: int) -> Callable[[str, bytes], bool]:

@@ -102,6 +102,12 @@ class ObjectHistory:
         ]
         return Compared(places, known.count(None), older)
 
+    def newest(self, about: str, keys: Sequence[bytes]) -> list[Version | None]:
+        names = names_of(about, keys)
+        noted, older = self._unwritten.newest_of, self._older(names)
+        found = [noted(name) or packed for name, packed in zip(names, older, strict=True)]
+        return [None if packed is None else unpacked(packed) for packed in found]
+
     def put(self, about: str, key: bytes, version: Version) -> None:
         name = name_of(about, key)
         known = self._newest(name)
@@ -126,7 +132,7 @@ class ObjectHistory:
         table = np.empty(len(names), dtype=_VERSIONS)
         table["digest"] = np.frombuffer(b"".join(run.digests), dtype=_DIGESTS)
         table["queue"] = run.queue
-        table["sequence"] = np.arange(run.sequence, run.sequence + len(names))
+        table["sequence"] = run.sequences or np.arange(run.sequence, run.sequence + len(names))
         table["versions"] = 1
         table["changed"] = run.time
         table["position"] = positions = np.array(run.positions)

@@ -30,7 +30,7 @@ from penstock.model.events import (
     Unstaged,
 )
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
-from penstock.model.shard_events import Collected, Taken
+from penstock.model.shard_events import Collected, LearnedRun, Taken
 from penstock.model.token_events import TOKEN_EVENTS
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import (
@@ -160,6 +160,15 @@ def _encode_unchanged_run(event: UnchangedRun, heap: bytearray, records: bytearr
     records += table.tobytes()
 
 
+def _encode_learned_run(event: LearnedRun, heap: bytearray, records: bytearray) -> None:
+    """The same records as a `Learned` for each version."""
+    table = _table(event, ("time", "queue", "sequence", "created", "object"))
+    table["body_bytes"] = [len(content) for content in event.contents]
+    table["key_bytes"] = [len(key) for key in event.keys]
+    heap += b"".join(chain.from_iterable(zip(event.contents, event.keys, strict=True)))
+    records += table.tobytes()
+
+
 def _encode_message_run(event: MessageRun, _: bytearray, records: bytearray) -> None:
     """The same records as an event for each message."""
     table = _table(event, MessageRun.__struct_fields__)
@@ -217,6 +226,7 @@ _ENCODERS: dict[type[Event], _Encoder] = {
     LoggedRun: _encode_logged_run,
     QueuedRun: _encode_queued_run,
     UnchangedRun: _encode_unchanged_run,
+    LearnedRun: _encode_learned_run,
     **{event: _encode_message_run for event in EVENTS if issubclass(event, MessageRun)},
     **dict.fromkeys((NameDefined, NameForgotten), _encode_name),
     QueueCreated: _encode_queue_created,

@@ -10,19 +10,30 @@ import numpy as np
 from penstock.model.events import Logged
 from penstock.model.kinds import Kind
 from penstock.model.shard_events import Routed, Versioned
-from penstock.storage.log.batch import Header, records_of
+from penstock.model.values import Nanos
+from penstock.storage.log.batch import Header, extent_bounds, records_of
 from penstock.storage.log.decode import events_at
 
 
 class Promised(NamedTuple):
-    """Messages that other shards are to hear of."""
+    """Messages with the same topics that other shards want."""
 
     messages: Sequence[Logged]
-    options: int = 0
-    are_versions: bool = False  # Or else copies: all have the same topics.
+    options: int
 
 
-def promised_in(header: Header, payload: bytes) -> Iterator[Promised]:
+class NewVersions(NamedTuple):
+    """Messages with consecutive sequences that are new versions."""
+
+    queue: int
+    sequence: int  # The first one.
+    time: Nanos
+    objects: list[int]
+    keys: list[bytes]
+    bodies: list[bytes]
+
+
+def promised_in(header: Header, payload: bytes) -> Iterator[Promised | NewVersions]:
     """What a batch promises to others, one promise after the other."""
     records = records_of(header, payload)
     kinds = records["kind"]
@@ -32,11 +43,24 @@ def promised_in(header: Header, payload: bytes) -> Iterator[Promised]:
     logged = np.flatnonzero(kinds == Kind.LOGGED)
     places = zip(records["queue"][logged].tolist(), records["sequence"][logged].tolist(), strict=True)
     index = dict(zip(places, logged.tolist(), strict=True))
+    bounds = extent_bounds(records)
     for _, event in events_at(header, payload, promises.tolist()):
         promise = cast("Routed | Versioned", event)
         chosen = [index[promise.queue, promise.sequence + at] for at in range(promise.messages)]
-        messages = [cast("Logged", message) for _, message in events_at(header, payload, chosen)]
         if isinstance(promise, Routed):
-            yield Promised(messages, promise.options)
+            yield Promised([cast("Logged", each) for _, each in events_at(header, payload, chosen)], promise.options)
         else:
-            yield Promised(messages, are_versions=True)
+            yield _versions(promise, records[chosen], bounds[chosen].tolist(), payload)
+
+
+def _versions(promise: Versioned, records: np.ndarray, starts: list[int], payload: bytes) -> NewVersions:
+    sizes = zip(starts, records["body_bytes"].tolist(), records["key_bytes"].tolist(), strict=True)
+    extents = [(start, start + body, start + body + key) for start, body, key in sizes]
+    return NewVersions(
+        promise.queue,
+        promise.sequence,
+        promise.time,
+        records["object"].tolist(),
+        [payload[key:end] for _, key, end in extents],
+        [payload[start:key] for start, key, _ in extents],
+    )

@@ -137,8 +137,8 @@ class Borrower(Service):
             submit(reply, stage)
             return
         of_each: dict[int, list[Key]] = {}
-        for key in keys:
-            of_each.setdefault(self._shards.of_object(*key), []).append(key)
+        for shard, key in zip(self._shards.of_objects(keys), keys, strict=True):
+            of_each.setdefault(shard, []).append(key)
         _Errand(self, of_each, submit, reply, stage).go_on()
 
     def borrow(self, lender: int, keys: Sequence[Key], errand: _Errand) -> None:
@@ -167,7 +167,7 @@ class Borrower(Service):
     def _lent_by(self, is_mine: bool, keys: Sequence[Key], versions: Sequence[LentVersion | None]) -> dict[Key, Lent]:
         before = self._history.before
         return {
-            key: Lent(found, None if is_mine or found else before(*key), is_mine=is_mine)
+            key: Lent(found or (None if is_mine else before(*key)), is_mine)
             for key, found in zip(keys, versions, strict=True)
         }
 

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Protocol, cast
 
 from penstock.engine.history import SharedHistory
@@ -13,7 +15,7 @@ from penstock.limits import COURIER_RETRY_SECONDS, KEYS_WAIT_SECONDS
 from penstock.model.answers import Discarded, Done, Loan, Refused
 from penstock.model.commands import Command
 from penstock.model.courier_commands import BorrowKeys, KeepLoans, OpenLoans, ReturnKeys
-from penstock.model.values import LentVersion
+from penstock.model.values import LearnedVersion, LentVersion
 from penstock.server.services.contract import Service, resolve
 from penstock.server.writer.port import ClientPort, Reply, ServicePort
 
@@ -26,14 +28,15 @@ class Learning(Protocol):
 
 
 class _Taken:
-    """A key that is lent, or was returned with a version that is not learned yet."""
+    """Keys that are lent together; or one that was returned with a version that is not learned yet."""
 
-    __slots__ = ("is_returned", "session", "shard", "version")
+    __slots__ = ("is_returned", "learned", "session", "shard", "versions")
 
-    def __init__(self, shard: int, session: int, version: LentVersion | None) -> None:
+    def __init__(self, shard: int, session: int) -> None:
         self.shard = shard
         self.session = session
-        self.version = version  # One that is not learned yet, as far as it is known.
+        self.versions: dict[Key, LentVersion] = {}  # Those that are not learned yet, as far as it is known.
+        self.learned: dict[Key, LentVersion] = {}  # The last ones that came since.
         self.is_returned = False
 
 
@@ -58,6 +61,7 @@ class Lender(Service):
         self._sessions: dict[int, int] = {}  # By shard: the one that counts.
         self._opened: set[int] = set()  # What these shards had when this one began is learned.
         self._last_session = 0
+        self._learning_of: dict[int, asyncio.Task[None]] = {}  # By shard.
 
     def connect(self, shard: int, ports: Sequence[ClientPort], learning: Learning) -> None:
         """`ports`: of all shards, this one too."""
@@ -81,6 +85,8 @@ class Lender(Service):
         for request in list(self._requests()):
             self._remove(request)
             request.reply(Discarded())
+        for task in list(self._learning_of.values()):
+            task.cancel()
         self._taken, self._loans, self._waiting = {}, {}, {}
         self._sessions, self._opened = {}, set()
 
@@ -102,8 +108,7 @@ class Lender(Service):
     def _begin(self, shard: int) -> None:
         """All is learned that became of what was lent to the shard before."""
         session = self._sessions[shard]
-        old = [key for key, taken in self._taken.items() if taken.shard == shard and taken.session != session]
-        for key in old:
+        for key in [key for key, each in self._taken.items() if each.shard == shard and each.session != session]:
             del self._taken[key]
         self._loans = {loan: keys for loan, keys in self._loans.items() if keys[0] in self._taken}
         for request in [each for each in self._requests() if self._is_stale(each)]:
@@ -132,6 +137,17 @@ class Lender(Service):
                 self._waiting.setdefault(key, deque()).append(request)
             running = asyncio.get_running_loop()
             request.timer = running.call_later(KEYS_WAIT_SECONDS, self._give_up, request)
+            self._learn_soon(request.keys)
+
+    def _learn_soon(self, keys: Sequence[Key]) -> None:
+        """Have the versions brought now that keys wait for."""
+        for shard in {each.shard for key in keys if (each := self._taken.get(key)) and each.is_returned}:
+            if shard not in self._learning_of:
+                self._learning_of[shard] = task = asyncio.create_task(self._learning.has_come(shard))
+                task.add_done_callback(partial(self._has_learned, shard))
+
+    def _has_learned(self, shard: int, _: object) -> None:
+        self._learning_of.pop(shard, None)
 
     def _is_free(self, request: _Request) -> bool:
         """What one shard has changed others do not get before it is learned: so versions are learned in order."""
@@ -141,49 +157,65 @@ class Lender(Service):
         return all(each is None or (each.is_returned and each.shard == request.shard) for each in found)
 
     def _lend(self, request: _Request) -> None:
-        before = [self._taken.get(key) for key in request.keys]
-        newest = [
-            each.version if each else self._learned(key) for key, each in zip(request.keys, before, strict=True)
-        ]
+        taken = _Taken(request.shard, request.session)
+        for key in request.keys:
+            if before := self._taken.get(key):
+                taken.versions[key] = before.versions[key]
+        newest = self._newest(request.keys, taken.versions)
         if reason := self._history.room(newest.count(None)):
             request.reply(Refused(reason))
             return
-        for key, each in zip(request.keys, before, strict=True):
-            self._taken[key] = _Taken(request.shard, request.session, each.version if each else None)
+        self._taken.update(dict.fromkeys(request.keys, taken))
         self._loans[request.shard, request.loan] = request.keys
         request.reply(Loan(newest))
+
+    def _newest(self, keys: Sequence[Key], unlearned: dict[Key, LentVersion]) -> list[LentVersion | None]:
+        found: list[LentVersion | None] = []
+        for about, some in groupby(keys, itemgetter(0)):
+            known = self._history.newest(about, [key for _, key in some])
+            found += [LentVersion(*each[:3]) if each else None for each in known]
+        return [unlearned.get(key, each) for key, each in zip(keys, found, strict=True)] if unlearned else found
 
     def take_back(self, command: ReturnKeys, reply: Reply) -> None:
         if self._sessions.get(command.borrower) == command.session:
             for loan, changed in command.loans:
                 keys = self._loans.pop((command.borrower, loan), ())
-                for about, name, version in changed:
-                    self._taken[about, name].version = version
-                for key in keys:
-                    self._taken[key].is_returned = True
-                self._learn(keys)
+                if keys:
+                    self._free(keys, {(about, key): version for about, key, version in changed})
         reply(Done())
 
-    def learned(self, keys: Sequence[Key]) -> None:
-        """The courier has brought new versions of these keys, and they are durable: so another shard's next version
-        comes after them, also if this log fails and what was learned last has to be learned again."""
-        self._learn([key for key in dict.fromkeys(keys) if key in self._taken and self._taken[key].is_returned])
-
-    def _learn(self, keys: Sequence[Key]) -> None:
-        """Keys that are not lent are free if there is nothing to learn of them."""
+    def _free(self, keys: Sequence[Key], changed: dict[Key, LentVersion]) -> None:
+        """Keys that were lent are free if there is nothing to learn of them."""
+        taken = self._taken[keys[0]]
+        # What this shard has stored itself, it knows.
+        unlearned = {} if taken.shard == self._shard else taken.versions | changed
         for key in keys:
-            version = self._taken[key].version
-            if version is None or self._learned(key) == version:
+            version = unlearned.get(key)
+            if version is None or taken.learned.get(key) == version:
                 del self._taken[key]
+            else:
+                awaited = self._taken[key] = _Taken(taken.shard, taken.session)
+                awaited.versions[key], awaited.is_returned = version, True
+        self._learn_soon([key for key in keys if key in self._waiting])
         self._serve(keys)
+
+    def learned(self, versions: Sequence[LearnedVersion]) -> None:
+        """The courier has brought these versions, and they are durable: so another shard's next version comes after
+        them, also if this log fails and what was learned last has to be learned again."""
+        free = []
+        for about, name, digest, queue, sequence, _ in versions:
+            key, version = (about, name), LentVersion(digest, queue, sequence)
+            if taken := self._taken.get(key):
+                if taken.is_returned and taken.versions[key] == version:
+                    del self._taken[key]
+                    free.append(key)
+                else:
+                    taken.learned[key] = version
+        self._serve(free)
 
     @property
     def _history(self) -> SharedHistory:
         return cast("SharedHistory", self.writer.engine.history)
-
-    def _learned(self, key: Key) -> LentVersion | None:
-        known = self._history.get(*key)
-        return LentVersion(known.digest, known.queue, known.sequence) if known else None
 
     # ── Those who wait ──────────────────────────────────────────────────────────────────────────────────────
 
