@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.errors import DamagedLogError
 from penstock.model.events import Event, Logged, MessageEvent, NameDefined, NameForgotten, Queued, QueuedRun
 from penstock.model.kinds import Kind
+from penstock.model.shard_events import Learned, LearnedRun
 from penstock.storage.log.batch import HAS_DIGEST, HEADER_BYTES, RECORD_BYTES, is_whole, read_header, records_of
 from penstock.storage.log.decode import events_at, events_of
 from penstock.storage.log.encode import Batch, _encoder_of
@@ -94,7 +95,7 @@ def test_the_columns_agree_with_the_events(written: list[Event]) -> None:
                 assert bool(record["flags"] & HAS_DIGEST) == bool(event.digest)
             case NameDefined() | NameForgotten():
                 assert (record["queue"], record["body_bytes"]) == (event.number, len(event.text.encode()))
-            case MessageEvent() | Queued():
+            case MessageEvent() | Queued() | Learned():
                 assert record["created"] == event.created
             case _:
                 assert record["created"] == event.time
@@ -110,6 +111,17 @@ def test_the_lengths_in_the_records_cover_the_heap(written: list[Event]) -> None
     lengths = table["body_bytes"].sum() + table["key_bytes"].sum() + table["headers_bytes"].sum()
     assert lengths + 32 * (table["flags"] & HAS_DIGEST != 0).sum() == header.heap_bytes
     assert len(data) == HEADER_BYTES + header.heap_bytes + RECORD_BYTES * len(written)
+
+
+@given(st.lists(st.tuples(st.integers(1, 1 << 40), st.binary(min_size=1, max_size=9)), min_size=1, max_size=9))
+def test_a_run_of_versions_is_written_as_each_of_them(versions: list[tuple[int, bytes]]) -> None:
+    sequences, keys = [sequence for sequence, _ in versions], [key for _, key in versions]
+    contents = [bytes(range(at, at + 16)) for at in range(len(keys))]
+    single, together = Batch(0, 500), Batch(0, 500)
+    for sequence, key, content in zip(sequences, keys, contents, strict=True):
+        single.add(Learned(3, 6, sequence, 2, 1, key, content))
+    together.add(LearnedRun(3, 6, sequences, 2, 1, keys, contents))
+    assert together.seal(4) == single.seal(4)
 
 
 def test_an_extent_is_read_while_its_batch_still_collects() -> None:
