@@ -188,6 +188,7 @@ COURIER_PROGRESS_BYTES = 2 << 20  # The same, in bytes of log: it is kept for cu
 COURIER_WAIT_SECONDS = 60  # How long a shard waits for what it is owed before it asks again.
 COURIER_RETRY_SECONDS = 0.1  # After a shard could not be asked.
 KEYS_WAIT_SECONDS = 5.0  # For objects and keys that another shard answers for, and that a third one may have.
+OUTCOMES_KEPT_SECONDS = 3600  # Of commands of a process that does not ask any more.
 LINK_CLIENTS_MAX = 4096  # Clients that the other end of a link knows.
 UNIX_PATH_BYTES_MAX = 107  # Of a Unix socket, on Linux.
 PART_RETRY_SECONDS = 0.5  # Between two questions to a shard that is away, while others wait for the same client.

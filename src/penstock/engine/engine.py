@@ -115,6 +115,7 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     courier_commands.Locate: admit.locate,
     courier_commands.ClaimKey: publish_once.claim_key,
     courier_commands.ReleaseKey: publish_once.release_key,
+    courier_commands.NoteDecided: admit.note_decided,
     courier_commands.LearnChannel: lambda *_: Done(),
     courier_commands.CheckDeadLetterQueue: administer.check_dead_letter_queue,
     courier_commands.ForgetDeadLetters: administer.forget_dead_letters,
@@ -184,6 +185,7 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     shard_events.Versioned: couriers.versioned,
     shard_events.Learned: couriers.learned,
     shard_events.LearnedRun: couriers.learned_run,
+    shard_events.Decided: couriers.decided,
     token_events.TokenSet: credentials.token_set,
     token_events.TokenRevoked: credentials.token_revoked,
 }

@@ -53,6 +53,7 @@ def sections_of(state: EngineState) -> Iterator[Section]:
     yield from state.schedules.sections()
     yield from state.tokens.sections()
     yield from state.couriers.sections()
+    yield from state.outcomes.sections()
 
 
 def _queue_sections(queue: Queue) -> Iterator[Section]:
@@ -85,6 +86,8 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
             state.tokens.restore(facts)
         elif kind == "couriers":
             state.couriers.restore(facts)
+        elif kind == "outcomes":
+            state.outcomes.restore(facts)
         elif kind == "queue":
             stored = decode_json(facts, _QueueFacts)
             queue = Queue(stored.number, stored.name, stored.settings, stored.created)

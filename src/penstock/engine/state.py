@@ -13,6 +13,7 @@ from penstock.engine.answered import AnsweredRequests
 from penstock.engine.couriers import Couriers
 from penstock.engine.history import History, MemoryHistory
 from penstock.engine.names import Names
+from penstock.engine.outcomes import Outcomes
 from penstock.engine.queue import Queue
 from penstock.engine.reasons import Reasons
 from penstock.engine.routing import Routing
@@ -67,6 +68,7 @@ class EngineState:
         self.schedules = Schedules()
         self.tokens = Tokens()
         self.couriers = Couriers()
+        self.outcomes = Outcomes()
         self.zones = zones  # For decisions; events say when.
         # When `decide(Tick())` and `advance` next have something to do. It may be early, but never late. Schedules
         # know themselves when they are due: they go by another clock.

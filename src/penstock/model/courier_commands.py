@@ -85,6 +85,15 @@ class ReleaseKey(Command, frozen=True):
     digest: bytes
 
 
+class NoteDecided(Command, frozen=True, gc=False):
+    """Log what became of commands of another process, in the batch in which they were decided. The fields are those
+    of `Decided`."""
+
+    forgotten: int
+    origin: bytes
+    outcomes: bytes
+
+
 class LearnChannel(Command, frozen=True):
     """Another shard has a channel with these patterns: answers to publishes name it. Nothing is stored; a service
     carries this out."""

@@ -88,6 +88,7 @@ _SCHEDULE_SKIPPED = ("schedule", "next", "due_at", "missed", "error")
 _ROUTED = ("queue", "sequence", "messages", "options")
 _LEARNED = ("queue", "sequence", "created", "object", "key", "content")
 _SENT = ("shard", "target")
+_DECIDED = ("forgotten", "origin", "outcomes")
 _STAGED = ("query", "batch", "part", "chunk", "rows", "expires_at", "data")
 
 
@@ -127,6 +128,7 @@ class Kind(IntEnum):
     COLLECTED = Row(53, stores=("shard", "offset", "serial"), about="shard")
     VERSIONED = Row(55, stores=("queue", "sequence", "messages"), about="shard")
     LEARNED = Row(56, stores=_LEARNED, about="shard")
+    DECIDED = Row(57, stores=_DECIDED, about="shard")
     # The life of a message.
     LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
     FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")

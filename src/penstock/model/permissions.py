@@ -251,6 +251,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     **dict.fromkeys((courier_commands.ClaimKey, courier_commands.ReleaseKey, courier_commands.NameQueues), None),
     **dict.fromkeys((courier_commands.OpenLoans, courier_commands.KeepLoans), None),
     **dict.fromkeys((courier_commands.BorrowKeys, courier_commands.ReturnKeys), None),
+    courier_commands.NoteDecided: None,
     courier_commands.CheckDeadLetterQueue: _nothing,
     courier_commands.LearnChannel: _nothing,
     courier_commands.ForgetDeadLetters: _name(_MANAGE),

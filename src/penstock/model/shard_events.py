@@ -83,4 +83,14 @@ class LearnedRun(Event, frozen=True, gc=False):
         return len(self.keys)
 
 
-SHARD_EVENTS: tuple[type[Event], ...] = (Routed, Taken, Collected, Versioned, Learned, LearnedRun)
+class Decided(Event, frozen=True, gc=False):
+    """What became of commands of another process, which were decided in this batch: see `engine/outcomes.py`. The
+    `forgotten` oldest of its records are no longer known."""
+
+    kind: ClassVar[Kind] = Kind.DECIDED
+    forgotten: int
+    origin: bytes  # Names a process, from its start to its end.
+    outcomes: bytes  # The engine does not look into it.
+
+
+SHARD_EVENTS: tuple[type[Event], ...] = (Routed, Taken, Collected, Versioned, Learned, LearnedRun, Decided)

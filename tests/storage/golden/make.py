@@ -71,7 +71,7 @@ from penstock.model.kinds import Kind
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
-from penstock.model.shard_events import Collected, Learned, Routed, Taken, Versioned
+from penstock.model.shard_events import Collected, Decided, Learned, Routed, Taken, Versioned
 from penstock.model.token_events import TokenRevoked, TokenSet
 from penstock.model.tokens import Token
 from penstock.model.values import Position, Stage
@@ -522,6 +522,12 @@ VERSIONS_COMMITS: list[list[Event]] = [
     [Learned(at(5), 6, 13, at(5), 1, b"far", bytes(range(2, 18))), Collected(at(5), 1, 19, 0)],
 ]
 
+DECIDED_COMMITS: list[list[Event]] = [
+    [QueueCreated(at(0), 1, "dead", QueueSettings()), QueueCreated(at(0), 2, "orders", QueueSettings())],
+    [logged(1, 1, b"apple"), Decided(at(1), 0, b"process1", b"\x91\x93\x07\x01\xc0")],
+    [logged(2, 2, b"pear"), Decided(at(2), 1, b"process1", b"\x91\x93\x08\x01\xc0")],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -538,6 +544,7 @@ GOLDEN = {
     "format-1-reasons": REASONS_COMMITS,
     "format-1-copies": COPIES_COMMITS,
     "format-1-versions": VERSIONS_COMMITS,
+    "format-1-decided": DECIDED_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
@@ -652,6 +659,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
         **({"schedules": describe_schedules(engine)} if len(engine.schedules) else {}),
         **({"tokens": msgspec.to_builtins(engine.tokens.by_name)} if len(engine.tokens) else {}),
         **({"couriers": describe_couriers(engine)} if engine.couriers.cursors or engine.couriers.outboxes else {}),
+        **({"outcomes": describe_outcomes(engine)} if engine.outcomes.by_origin else {}),
         **({"reasons": describe_reasons(engine)} if engine.reasons else {}),
         "queues": {
             queue.name: {
@@ -685,6 +693,13 @@ def describe_schedules(engine: Engine) -> dict[str, Any]:
 
 def describe_couriers(engine: Engine) -> dict[str, Any]:
     return {name: msgspec.to_builtins(getattr(engine.couriers, name)) for name in ("outboxes", "cursors", "origins")}
+
+
+def describe_outcomes(engine: Engine) -> dict[str, Any]:
+    return {
+        origin.decode(): [asker.time, asker.forgotten, [each.hex() for each in asker.records]]
+        for origin, asker in engine.outcomes.by_origin.items()
+    }
 
 
 def describe_row(row: Row) -> dict[str, int]:

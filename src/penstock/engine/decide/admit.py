@@ -14,10 +14,19 @@ from penstock.engine.queue import Queue
 from penstock.engine.routing import roots
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.answers import Discarded, Done, Location, OwedList, Parcel
-from penstock.model.courier_commands import Admit, ListOwed, Locate, NoteTaken
+from penstock.model.courier_commands import Admit, ListOwed, Locate, NoteDecided, NoteTaken
 from penstock.model.events import Arrived, CameFrom, CopiedFrom, Queued
 from penstock.model.settings import QueueSettings
-from penstock.model.shard_events import IS_UNCHANGED, OWN_DELAY, OWN_LIFETIME, Collected, Learned, LearnedRun, Taken
+from penstock.model.shard_events import (
+    IS_UNCHANGED,
+    OWN_DELAY,
+    OWN_LIFETIME,
+    Collected,
+    Decided,
+    Learned,
+    LearnedRun,
+    Taken,
+)
 from penstock.model.values import LearnedVersion, Nanos
 
 _DONE = Done()
@@ -166,6 +175,11 @@ def note_taken(draft: Draft, command: NoteTaken) -> Done:
     outbox = draft.state.couriers.outboxes.get(command.shard)
     if outbox and next(iter(outbox.messages), command.serial + 1) <= command.serial:
         draft.events.append(Taken(draft.now, command.shard, command.serial))
+    return _DONE
+
+
+def note_decided(draft: Draft, command: NoteDecided) -> Done:
+    draft.events.append(Decided(draft.now, command.forgotten, command.origin, command.outcomes))
     return _DONE
 
 

@@ -11,7 +11,15 @@ from penstock.engine.state import EngineState
 from penstock.model.answers import Owed
 from penstock.model.events import Arrived, CameFrom, CopiedFrom, Sent, SentAsDead
 from penstock.model.lifecycle import DELAYED, READY
-from penstock.model.shard_events import Collected, Learned, LearnedRun, Routed, Taken, Versioned
+from penstock.model.shard_events import (
+    Collected,
+    Decided,
+    Learned,
+    LearnedRun,
+    Routed,
+    Taken,
+    Versioned,
+)
 from penstock.model.values import Cursor, KeyedRun, Position
 
 
@@ -75,6 +83,10 @@ def taken(state: EngineState, event: Taken, _: Position) -> None:
 
 def collected(state: EngineState, event: Collected, _: Position) -> None:
     state.couriers.cursors[event.shard] = Cursor(event.offset, event.serial)
+
+
+def decided(state: EngineState, event: Decided, _: Position) -> None:
+    state.outcomes.note(event)
 
 
 def arrived(state: EngineState, event: Arrived, position: Position) -> None:

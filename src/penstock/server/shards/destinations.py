@@ -455,6 +455,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
             *(courier_commands.ClaimKey, courier_commands.ReleaseKey, courier_commands.NameQueues),
             *(courier_commands.OpenLoans, courier_commands.KeepLoans),
             *(courier_commands.BorrowKeys, courier_commands.ReturnKeys),
+            courier_commands.NoteDecided,
         ),
         None,
     ),

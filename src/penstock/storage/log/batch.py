@@ -68,7 +68,7 @@ RENAMED = {
     "shard": "to_queue",
 }
 SLOTS = {
-    **dict.fromkeys(("body", "result", "reason", "extent", "answer", "content"), "body"),
+    **dict.fromkeys(("body", "result", "reason", "extent", "answer", "outcomes", "content"), "body"),
     **dict.fromkeys(("target", "origin"), "key"),
     **{name: name for name in ("key", "headers", "digest")},
 }
