@@ -39,7 +39,8 @@ class ErrorCode(Enum):
 
 @unique
 class Reason(ErrorCode):
-    """Why a command was refused. Nothing has changed. Etzel answers with the names of these."""
+    """Why a command was refused. Nothing has changed, unless the reason is that this is not known. Etzel answers with
+    the names of these."""
 
     NO_QUEUE = "no_queue", 404, "the queue does not exist: {}"
     QUEUE_EXISTS = "queue_exists", 409, "a queue with this name already exists: {}"
@@ -88,6 +89,10 @@ class Reason(ErrorCode):
     NOT_STAGED = "not_staged", 409, "the batch is not fully staged: {}"
     STAGING_FULL = "staging_full", 503, "staging area is full ({}); commit or drop a batch first", True
     UNAVAILABLE = "unavailable", 503, "unavailable now: {}", True
+    OUTCOME_UNKNOWN = (
+        *("outcome_unknown", 504),
+        "the outcome is unknown: {}; it may have been carried out, so look before you send it again",
+    )
     DAMAGED = "log_damaged", 500, "the log is damaged: {}"
 
 

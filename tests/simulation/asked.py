@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
-from penstock.model.commands import Command, Fetch, Finish, FinishMany, Pull, Purge, Release, Settle
+from penstock.model.commands import (
+    Command,
+    Fetch,
+    Finish,
+    FinishMany,
+    Publish,
+    PublishInTurn,
+    PublishOnce,
+    PublishTopics,
+    Pull,
+    Purge,
+    Release,
+    Settle,
+)
 
 Place = tuple[int, int]
+
+
+def bodies_in(command: Command) -> list[bytes]:
+    """What a command publishes."""
+    match command:
+        case Publish() | PublishTopics():
+            return [message.body for message in command.messages]
+        case PublishInTurn():
+            return [body for publish in command.publishes for body in bodies_in(publish)]
+        case PublishOnce():
+            return bodies_in(command.publish)
+        case _:
+            return []
 
 
 @dataclass
@@ -16,8 +43,10 @@ class Asked:
     kick: set[str] = field(default_factory=set)
     purge: set[str] = field(default_factory=set)
     result: set[tuple[str, int]] = field(default_factory=set)
+    bodies: Counter[bytes] = field(default_factory=Counter)  # How often something was published.
 
     def remember(self, command: Command) -> None:
+        self.bodies.update(bodies_in(command))
         match command:
             case Finish():
                 self.finish.add((command.queue, command.sequence))

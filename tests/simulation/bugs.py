@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from penstock.model.answer_bytes import unpack
 from penstock.model.answers import Refused
 from penstock.model.courier_commands import CollectParcels, NoteTaken
 from penstock.model.values import Nanos, Stage
@@ -14,8 +15,9 @@ from penstock.server.services.departures import Departures
 from penstock.server.services.loans import borrower
 from penstock.server.services.loans.lender import Lender
 from penstock.server.shards import destinations
-from penstock.server.shards.codec import Answered, Ask, Frames, unpack
+from penstock.server.shards.codec import Answered, Ask, Frames
 from penstock.server.shards.link import Link
+from penstock.server.shards.served_commands import ServedCommands
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.rounds import Rounds
 from penstock.storage.port import Progress
@@ -37,21 +39,19 @@ def _answer_and_keep(self: Link, entry: Answered) -> None:
         call.reply(unpack(entry.answer))
 
 
-def _forget_calls(self: Link, _: Exception | None) -> None:
-    self._transport = None
+def _forget_calls(self: Link) -> None:
+    self._is_closed = True
     self._served.cancel_all()
     self.calls, self.unanswered_bytes = {}, 0
-    self._when_lost(self)
 
 
-def _ask_for_less(self: Link, entry: Ask) -> None:
-    port, reply = self._ports[entry.shard], self._served.begin(entry.number)
-    self._served.waits(entry.number, port.submit(entry.command, reply, Stage.READY))
+def _ask_for_less(self: ServedCommands, entry: Ask) -> None:
+    port, reply = self._ports[entry.shard], self._begin(entry.number)
+    self._waits(entry.number, port.submit(entry.command, reply, Stage.READY))
 
 
 def _as_they_come(_: list[list[int]], answers: list[Any]) -> Any:
-    refused = [answer for answer in answers if isinstance(answer, Refused)]
-    return refused[0] if refused else [each for answer in answers for each in getattr(answer, "published", answer)]
+    return [each for answer in answers for each in getattr(answer, "published", answer)]
 
 
 _receive = Frames.receive
@@ -176,16 +176,16 @@ BUGS = {
         _answer_and_keep,
     ),
     "forget-in-flight": Bug(
-        "shards", "a link that is lost forgets what is not answered", Link, "connection_lost", _forget_calls
+        "shards", "a link that is lost forgets what is not answered", Link, "_end", _forget_calls
     ),
     "ready-is-enough": Bug(
-        "shards", "the owner of a shard answers before the log is synced", Link, "_asked", _ask_for_less
+        "shards", "the owner of a shard answers before the log is synced", ServedCommands, "_asked", _ask_for_less
     ),
     "parts-mixed-up": Bug(
         "shards",
         "the answers of several shards are joined in the wrong order",
         destinations,
-        "_gathered",
+        "_in_order",
         _as_they_come,
     ),
     "frame-cut": Bug(

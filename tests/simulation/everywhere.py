@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from penstock.model.commands import Command, Fetch, Pull
 from penstock.model.values import Nanos
-from tests.simulation.asked import Asked, Place
+from tests.simulation.asked import Asked, Place, bodies_in
 from tests.simulation.versions import Versions
 
 LETTER = b"letter "  # So begins what is published to `letters`, and copied to `copies` and `echo`.
@@ -35,10 +36,41 @@ class Everywhere:
     came: Counter[Place] = field(default_factory=Counter)  # and has come to another.
     letters: dict[str, set[bytes]] = field(default_factory=dict)  # By the name of the queue that has them.
     versions: Versions = field(init=False)
+    stored: set[bytes] = field(default_factory=set)  # Every body that was ever logged as a new message.
+    refused: set[bytes] = field(default_factory=set)  # Published once, and refused as not stored.
+    popped: dict[str, set[Place]] = field(default_factory=dict)  # Handed over for good, by queue.
+    popped_at: dict[tuple[str, int], Place] = field(default_factory=dict)  # The same, by queue and sequence there.
+    got: set[Place] = field(default_factory=set)  # Those of them that a client had.
+    popped_in_doubt: Counter[str] = field(default_factory=Counter)  # So many may have gone to nobody.
     _early: set[Place] = field(default_factory=set)  # Came, and has not left as far as the disks were read.
 
     def __post_init__(self) -> None:
         self.versions = Versions(self.bodies)
+
+    def store(self, body: bytes) -> None:
+        self.stored.add(body)
+        promise(body not in self.refused, f"stored, and its publish was refused: {body!r}")
+
+    def refuse(self, command: Command) -> None:
+        """A client was told that nothing was done."""
+        fresh = {body for body in bodies_in(command) if self.asked.bodies[body] == 1}
+        promise(fresh.isdisjoint(self.stored), f"refused, though it is stored: {fresh & self.stored}")
+        self.refused |= fresh
+
+    def pop(self, queue: str, sequence: int, place: Place) -> None:
+        self.popped.setdefault(queue, set()).add(place)
+        self.popped_at[queue, sequence] = place
+
+    def lose_sight(self, command: Command) -> None:
+        """Nobody knows what became of a command."""
+        match command:
+            case Fetch(confirm=False):
+                self.popped_in_doubt[command.queue] += command.count
+            case Pull():
+                for draw in command.draws:
+                    self.popped_in_doubt[draw.queue] += draw.most
+            case _:
+                pass
 
     def leave(self, place: Place) -> None:
         self.sent[place] += 1
@@ -69,6 +101,10 @@ class Everywhere:
         promise(not lost, f"left, and came nowhere: {lost}")
         wrongs = self.versions.wrongs()
         promise(not wrongs, "; ".join(wrongs))
+        for queue, places in self.popped.items():
+            taken = len(places - self.got)
+            most = self.popped_in_doubt[queue]
+            promise(taken <= most, f"{taken} messages of {queue} were handed over to nobody, and {most} may be")
         for queue in COPIES:
             missing = self.letters.get("letters", set()) - self.letters.get(queue, set())
             promise(not missing, f"not in {queue}: {sorted(missing)[:5]}")

@@ -144,6 +144,7 @@ class Ledger:
                 self.everywhere.leave(self.alive.pop((event.queue, event.sequence)).id)
             case Logged():
                 place = self._logged(event, batch)
+                self.everywhere.store(event.body)
                 if event.body.startswith(b"once "):
                     promise(event.body not in self.once, f"stored twice with one idempotency key: {event.body!r}")
                     self.once.add(event.body)
@@ -179,6 +180,7 @@ class Ledger:
                 promise(self.queue_names[event.queue] in self.asked.kick, f"handed over, but nobody asked: {event}")
                 life = self._free(event)
                 self.leases_logged.add((life.id, NEVER_NS))
+                self.everywhere.pop(self.queue_names[event.queue], event.sequence, life.id)
                 self.deliveries_logged.add(self._delivery(event, life))
                 self._done_with(event)
             case Succeeded():
@@ -358,6 +360,8 @@ class Ledger:
         assert command.lease_ns is not None
         place = (delivery.queue, delivery.sequence)
         promise(self.bodies.get(place) == delivery.body, f"delivered what is not on the disk: {place}")
+        if not command.confirm:
+            self.everywhere.got.add(place)
         lease = (place, delivery.visible_at if command.confirm else NEVER_NS)
         promise(lease in self.leases_logged, f"delivered before it was on the disk: {place}")
         since, until = delivery.visible_at - command.lease_ns, delivery.visible_at
@@ -371,6 +375,8 @@ class Ledger:
         for sequence, body in zip(drawn.sequences, drawn.bodies, strict=True):
             logged = (drawn.queue, receiver, sequence, body) in self.deliveries_logged
             promise(logged, f"delivered before it was on the disk: {drawn.queue} {sequence} to {receiver}")
+            if place := self.everywhere.popped_at.get((drawn.queue, sequence)):
+                self.everywhere.got.add(place)
 
     def accept(self, receiver: str, queue: str, sequence: int) -> None:
         """Of a queue that keeps its messages."""

@@ -60,6 +60,7 @@ def facts_of_shards(world: ShardedWorld) -> dict[str, int]:
     return {
         "lives": 1,
         "answers": world.answers,
+        "unknown": world.unknown,
         "crashes": world.crashes,
         "stops": world.stops,
         "links lost": world.network.lost,

@@ -14,14 +14,14 @@ from penstock.model.values import Nanos, Stage
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.router import Router
 from penstock.server.shards.wires import UnixWires
-from penstock.server.writer.port import ClientPort
+from penstock.server.writer.port import OwnedPort
 from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.port import Progress
 from tests.simulation.everywhere import promise
 from tests.simulation.process import Process
 from tests.simulation.requests import lived
 from tests.simulation.shard import Shard
-from tests.simulation.sharded import PART_NS_MAX, ShardedWorld, Worker
+from tests.simulation.sharded import ASK_AGAIN_SECONDS, PART_NS_MAX, ShardedWorld, Worker
 from tests.simulation.store import (
     LEASE_NS,
     STORE,
@@ -165,6 +165,7 @@ class OwnedShard(Shard):
         self.loop.on_failure = lambda _: None
         if not self.loop.failure:
             self.loop.fail(StoreError(reason))
+        self.loop.end_doubt()
         self.log.abandon()
         self._closing = [asyncio.ensure_future(service.close()) for service in self._services]
 
@@ -185,7 +186,7 @@ class Node(Worker):
         self.process = Process(self.number, world.time, world.random, world.network)
         self.connection = Connection(world.store, self.process, world.network)
         self.shards: list[Shard] = []
-        self.own: dict[int, ClientPort] = {}
+        self.own: dict[int, OwnedPort] = {}
         self._acquiring: set[int] = set()
         self.process.run(self._open)
 
@@ -193,7 +194,7 @@ class Node(Worker):
         world = self.world
         wires = UnixWires(Path("links"))
         facts = (world.workers_count, world.map.shards, wires, self.own)
-        self.mesh = Mesh(self.number, *facts, epochs=self._epoch_of)
+        self.mesh = Mesh(self.number, *facts, epochs=self._epoch_of, ask_again_seconds=ASK_AGAIN_SECONDS)
         self.router = Router(world.map, self.mesh.ports)
         self._starting = asyncio.ensure_future(self.mesh.start())
         self._poll()

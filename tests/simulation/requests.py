@@ -26,6 +26,7 @@ from penstock.model.commands import (
 )
 from penstock.model.values import Nanos, Stage
 from penstock.server.writer.port import Pending
+from tests.simulation.asked import bodies_in
 from tests.simulation.everywhere import BrokenPromiseError, Everywhere, promise
 from tests.simulation.ledger import Ledger
 from tests.simulation.scheduler import VirtualTime
@@ -48,6 +49,7 @@ class Request:
     worker: int = 0
     offset: int | None = None  # Where the log ended when it was decided; None while it waits for a message.
     pending: Pending | None = None
+    failures: int = 0  # How often the log had failed before.
 
 
 class Requests:
@@ -63,7 +65,7 @@ class Requests:
         self.winding_up = False
         self.trace: list[tuple[Nanos, str]] = []
         self.open: dict[int, Request] = {}  # Asked, and not yet answered.
-        self.answers = 0
+        self.answers = self.unknown = 0
         self._request_numbers = count(1)
 
     # What each world has of its own
@@ -89,6 +91,7 @@ class Requests:
         self.open[request.number] = request
         self.note(f"#{request.number} {client.name} asks {command} at {stage.name}")
         self.asked.remember(command)
+        self.everywhere.refused.difference_update(bodies_in(command))  # Asked again.
         return request
 
     def hang_up(self, request: Request) -> bool:
@@ -96,6 +99,7 @@ class Requests:
         if request.number not in self.open or request.pending is None or not request.pending.is_waiting:
             return False
         request.pending.cancel()
+        self.everywhere.lose_sight(request.command)
         del self.open[request.number]
         self.note(f"#{request.number} hung up")
         return True
@@ -104,6 +108,7 @@ class Requests:
         """Their connections broke: nobody knows what became of them."""
         for request in requests:
             del self.open[request.number]
+            self.everywhere.lose_sight(request.command)
             request.client.answered(request, None)
 
     def answer(self, request: Request, answer: Answer) -> None:
@@ -111,7 +116,8 @@ class Requests:
             self._check(request, answer)
         except Exception as error:
             raise BrokenPromiseError(f"{request}: {error!r}") from error
-        self.time.after(0, lambda: request.client.answered(request, answer))
+        is_unknown = isinstance(answer, Refused) and answer.reason is Reason.OUTCOME_UNKNOWN
+        self.time.after(0, lambda: request.client.answered(request, None if is_unknown else answer))
 
     def _check(self, request: Request, answer: Answer) -> None:
         self.note(f"#{request.number} is answered {answer}")
@@ -119,8 +125,13 @@ class Requests:
         del self.open[request.number]
         self.answers += 1
         self.read_disks()
-        if isinstance(answer, Refused) and answer.reason is Reason.UNAVAILABLE:
+        if isinstance(answer, Refused) and answer.reason in (Reason.UNAVAILABLE, Reason.OUTCOME_UNKNOWN):
             self.check_unavailable(request)
+            if answer.reason is Reason.UNAVAILABLE:
+                self.everywhere.refuse(request.command)
+            else:
+                self.unknown += 1
+                self.everywhere.lose_sight(request.command)
         else:
             self.check_stage(request)
             if request.stage is Stage.SYNC:

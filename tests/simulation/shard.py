@@ -35,6 +35,7 @@ from tests.simulation.everywhere import BrokenPromiseError, promise
 from tests.simulation.ledger import Ledger
 from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
 
+DOUBT_NS = 3 * SECOND_NS
 DEADLINE_LATE_NS_MAX = 2 * TIMER_LATE_NS_MAX
 
 for failing in ("writer.loop", "services.departures", "services.courier"):  # It is their daily bread here.
@@ -87,6 +88,7 @@ class Shard:
         self.loop = Loop(engine, self.log, self._time, process, rounds)
         self.loop.on_failure = self._failed
         self.loop.on_commit.append(self._committed)
+        self.loop.doubt_ns = DOUBT_NS
 
     def offer(self) -> OwnPort:
         """For the others, when it is one of several."""

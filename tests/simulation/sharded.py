@@ -30,6 +30,7 @@ from tests.simulation.travellers import ALL_QUEUES, Founder, Messenger, Spreader
 RESTART_NS_MAX = 2 * SECOND_NS
 STOP_NS_MAX = 3 * SECOND_NS
 PART_NS_MAX = 4 * SECOND_NS
+ASK_AGAIN_SECONDS = 3.0
 BAD_DISKS = 0.5  # In so many worlds one of the logs is on a disk
 BAD_DISK_FAILS = 0.1  # that fails so often.
 
@@ -80,7 +81,8 @@ class Worker:
     def _open(self) -> None:
         world = self.world
         own = {shard.number: shard.offer() for shard in self.shards}
-        self.mesh = Mesh(self.number, world.workers_count, world.map.shards, UnixWires(Path("links")), own)
+        facts = (world.workers_count, world.map.shards, UnixWires(Path("links")), own)
+        self.mesh = Mesh(self.number, *facts, ask_again_seconds=ASK_AGAIN_SECONDS)
         self.router = Router(world.map, self.mesh.ports)
         self._starting = asyncio.ensure_future(self.mesh.start())
         for shard in self.shards:

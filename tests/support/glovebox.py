@@ -20,7 +20,7 @@ from penstock.model.commands import (
 )
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
-from penstock.server.config import GloveboxConfig
+from penstock.server.dialect_settings import GloveboxConfig
 from penstock.server.shells.peer import LoopPeer
 from penstock.server.writer.loop import Loop
 from penstock.storage.memory import MemoryLog

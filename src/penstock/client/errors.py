@@ -94,6 +94,15 @@ class Timeout(ClientError, TimeoutError):
         self.outcome_unknown = False
 
 
+class OutcomeUnknown(Timeout):
+    """The request may have been carried out. No answer came, or the broker cannot find out: the process that had the
+    request is gone."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.outcome_unknown = True
+
+
 class MessageFailed(ClientError):
     """The message ended without success, so there is no result. `facts` has its outcome."""
 
@@ -108,6 +117,7 @@ _BY_CODE: dict[str, type[ClientError]] = {
     "lease_gone": LeaseGone,
     "events_removed": EventsRemoved,
     "unavailable": Unavailable,
+    "outcome_unknown": OutcomeUnknown,
 }
 _BY_STATUS: dict[int, type[ClientError]] = {
     401: Unauthorized,
@@ -126,6 +136,7 @@ _REMEDIES = {
     "queue_exists": "Change it with `queues.change`, or create it with the same settings",
     "lease_gone": "Finish sooner, extend the lease with `extend`, or raise the queue's visibility_timeout",
     "internal_error": "Look at the log of the broker",
+    "outcome_unknown": "Look whether it was done, or give an idempotency key, so that it can be sent again",
 }
 
 

@@ -31,6 +31,8 @@ _PAUSE_LONGEST_NS = SECOND_NS
 _IDLE_CONNECTIONS_MAX = 16
 _LATE_SECONDS_MAX = 2.0
 _RETRY_AFTER_SECONDS_MAX = 3600.0
+_GATEWAY_TIMEOUT = 504  # The outcome is unknown, to the broker too, or to a proxy before it.
+_UNKNOWN_SECONDS = 0.5  # Before such a request is sent again.
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -121,6 +123,8 @@ class Transport:
                     )
                     answer = await asking
                     wait = retry_after(answer)
+                    if answer.status == _GATEWAY_TIMEOUT and request.repeatable:
+                        sending.lost_one, wait = True, _UNKNOWN_SECONDS
                     if wait is None or not sending.has_time_for(wait):
                         return Reply(answer, sending.lost_one)
                     await asyncio.sleep(wait)
@@ -275,12 +279,10 @@ class _Sending:
         )
 
     def _given_up(self, why: str) -> errors.Timeout:
-        error = errors.Timeout(
+        return errors.OutcomeUnknown(
             f"{why}{self._reason} ({self._transport.describe(self._request)}). The outcome is unknown: the broker may"
             " have carried the request out. Check whether the broker is well, or raise `timeout=`"
         )
-        error.outcome_unknown = True
-        return error
 
     @property
     def _reason(self) -> str:

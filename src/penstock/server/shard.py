@@ -117,6 +117,7 @@ class Shard:
         wall = self._clock.wall
         self.loop = Loop(recovered.engine, recovered.log, self._clock, scheduler, rounds, wall, room)
         self.loop.on_failure = self._on_failure
+        self.loop.doubt_ns = round(config.ask_again_seconds * SECOND_NS)
         self.loop.on_commit.append(turns.after_commit)
         self.metrics = Metrics(self.loop)
         self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
@@ -218,6 +219,8 @@ class Shard:
 
     def _on_failure(self, _: BaseException) -> None:
         self.snapshots.cancel()
+        if self._lost:
+            self.loop.end_doubt()
         if self._lost or (self._reviving and not self._reviving.done()):
             return
         self._reviving = asyncio.create_task(self._revive())
@@ -227,12 +230,14 @@ class Shard:
         while self.loop.failure:
             await asyncio.sleep(_REVIVE_SECONDS)
             if self.directory.lost():
+                self.loop.end_doubt()
                 return
             try:
                 await self._reopen()
             except (DeposedError, LeaseHeldError) as error:
                 logger.warning("deposed", extra={"reason": str(error)})
                 self.is_deposed = True
+                self.loop.end_doubt()
                 self.on_end()
                 return
             except (OSError, PenstockError) as error:
@@ -277,6 +282,7 @@ class Shard:
         await until(lambda: self.loop.idle or bool(self.loop.failure), self._config.stop_seconds)
         if self._reviving:
             self._reviving.cancel()
+        self.loop.end_doubt()
         log = self.loop.log
         is_written = await self._write_everything(takes_snapshot=takes_snapshot)
         await self.snapshots.close()

@@ -72,7 +72,10 @@ class Worker(Broker):
         own = {shard.identity.shard: shard for shard in self.shards}
         requests: dict[int, LocalRequests] = {}
         ports = {number: shard.port() for number, shard in own.items()}
-        self._mesh = Mesh(post.worker, post.workers, shards.shards, UnixWires(post.folder), ports, requests)
+        self._mesh = Mesh(
+            *(post.worker, post.workers, shards.shards, UnixWires(post.folder), ports, requests),
+            ask_again_seconds=self.config.ask_again_seconds,
+        )
         self._stages = StopStages(self._mesh)
         if post.workers > 1:
             SharedQuotas(quotas, self._mesh, post.worker, post.workers)

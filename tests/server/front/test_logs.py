@@ -42,6 +42,11 @@ def texts(events: list[dict[str, Any]]) -> list[str]:
     return [event["message"] for event in events if "message" in event]
 
 
+def facts(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without their cursors: events that nobody sees may come before the next one, or after."""
+    return [event | {"next": ""} for event in events]
+
+
 def test_events_of_all_shards_come_in_the_order_of_their_times(store: Store) -> None:
     events = events_of(store)
     times = [event["time"] for event in events]
@@ -56,8 +61,9 @@ def test_events_of_all_shards_come_in_the_order_of_their_times(store: Store) -> 
 def test_each_cursor_leads_to_what_comes_after_it(store: Store) -> None:
     events = events_of(store)
     for index in range(0, len(events), 7):
-        assert events_of(store, f"from={events[index]['next']}") == events[index + 1 :]
-        assert events_of(store, **{"Last-Event-ID": events[index]["next"]}) == events[index + 1 :]
+        rest = facts(events[index + 1 :])
+        assert facts(events_of(store, f"from={events[index]['next']}")) == rest
+        assert facts(events_of(store, **{"Last-Event-ID": events[index]["next"]})) == rest
 
 
 def test_0_is_the_beginning_of_every_shard(store: Store) -> None:
@@ -86,7 +92,7 @@ def test_parts_of_the_stream_are_the_whole(store: Store) -> None:
         assert len(part) <= 8
         parts += part
         cursor = part[-1]["next"]
-    assert parts == whole
+    assert facts(parts) == facts(whole)
 
 
 def test_filters_are_those_of_each_shard(store: Store) -> None:

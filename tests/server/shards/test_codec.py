@@ -12,37 +12,40 @@ from penstock.errors import ProtocolError, Reason
 from penstock.limits import LINK_FRAME_BYTES_MAX
 from penstock.model import answers
 from penstock.model.access import EVERYTHING, NOBODY, Access, Verb, scope_of
+from penstock.model.answer_bytes import ANSWERS, Several, pack, unpack
 from penstock.model.answers import Answer, Done, Receipt, Receipts, Refused
 from penstock.model.commands import Command, Fetch, ListQueues, NewMessage, Publish
 from penstock.model.values import Stage
 from penstock.server.shards.codec import (
-    ANSWERS,
     COMMANDS,
     FORM,
     Announce,
     Answered,
     Ask,
+    AskAgain,
     BeginStream,
     Decide,
     Dismiss,
+    EndAskAgain,
     Frames,
     Greet,
     Hurry,
     Introduce,
+    Received,
     SendPart,
     SendRequest,
-    Several,
     Withdraw,
     encode,
     frame,
-    pack,
-    unpack,
 )
 from tests.support.any_value import any_object
 
 ENTRIES = [
-    Greet(FORM, 1, {1: 7, 3: 2}),
+    Greet(FORM, 1, b"process1", {1: 7, 3: 2}),
     Announce({}),
+    AskAgain(4, 0, 1, Stage.SYNC, Fetch("work")),
+    EndAskAgain(3),
+    Received(5),
     Introduce(1, EVERYTHING, "::1", "mqs"),
     Ask(1, 0, 1, Stage.SYNC, Publish("work", [NewMessage(b"x" * 300)])),
     Decide(0),

@@ -140,9 +140,21 @@ def test_messages_are_published_where_their_first_queue_is() -> None:
     assert answer == [published(2, 1), published(1, 9), published(2, 2)]
 
 
-def test_the_refusal_of_one_part_is_the_answer_to_the_whole() -> None:
+def test_a_publish_is_refused_as_a_whole_only_if_nothing_of_it_is_stored() -> None:
     parts = parts_of(PublishTopics([about("a"), about("b")], DEFAULTS))
-    assert parts.join([[published(1, 1)], UNAVAILABLE]) == UNAVAILABLE
+    assert parts.join([UNAVAILABLE, UNAVAILABLE]) == UNAVAILABLE
+    answer = parts.join([[published(1, 1)], UNAVAILABLE])
+    assert isinstance(answer, Refused)
+    assert answer.reason is Reason.OUTCOME_UNKNOWN
+    assert answer.detail.startswith("1 of 2 are stored; the others were refused: unavailable")
+    in_doubt = Refused(Reason.OUTCOME_UNKNOWN, "lost")
+    assert parts.join([UNAVAILABLE, in_doubt]) == in_doubt
+
+
+def test_a_refusal_of_one_part_of_several_confirmations_is_the_answer_to_each_of_its_items() -> None:
+    parts = parts_of(FinishMany([Finish(1, 1), Finish(2, 1), Finish(1, 2)]))
+    assert parts.join([[Done(), Done()], UNAVAILABLE]) == [Done(), UNAVAILABLE, Done()]
+    assert parts.join([UNAVAILABLE, UNAVAILABLE]) == UNAVAILABLE
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
 def test_whoever_knows_the_token_has_a_link() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await prove(reader, writer)
-        for byte in frame([encode(Greet(FORM, 7, {}))]):
+        for byte in frame([encode(Greet(FORM, 7, b"process1", {}))]):
             writer.write(bytes([byte]))
             await writer.drain()
         assert await reader.readexactly(4)  # It greets too.
@@ -77,7 +77,7 @@ def test_what_comes_with_the_proof_is_not_lost() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OPENING)
         opening = await reader.readexactly(48)
-        writer.write(proof(TOKEN, b"caller", opening) + frame([encode(Greet(FORM, 7, {}))]))
+        writer.write(proof(TOKEN, b"caller", opening) + frame([encode(Greet(FORM, 7, b"process1", {}))]))
         writer.write_eof()
         await is_closed(reader)
 
@@ -139,7 +139,7 @@ def test_something_is_sent_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await prove(reader, writer)
-        greeting = frame([encode(Greet(FORM, 0, {}))])
+        greeting = frame([encode(Greet(FORM, 0, b"process1", {}))])
         received = await reader.readexactly(len(greeting) + 3 * len(frame([])))
         assert received.count(frame([])) == 3
 

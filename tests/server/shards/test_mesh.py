@@ -9,8 +9,9 @@ from typing import Any
 import uvloop
 
 from penstock.errors import Reason
+from penstock.limits import SECOND_NS
 from penstock.model.answers import Receipt
-from penstock.model.commands import Command, CreateQueue, NewMessage, Publish
+from penstock.model.commands import Command, CreateQueue, DescribeQueue, Fetch, NewMessage, Publish
 from penstock.model.settings import QueueSettings
 from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh, owner_of
@@ -25,10 +26,10 @@ NAMES = {f"queue-{shard}": shard for shard in range(SHARDS)}
 
 
 class Worker:
-    def __init__(self, number: int, folder: Path, loops: dict[int, Loop]) -> None:
+    def __init__(self, number: int, folder: Path, loops: dict[int, Loop], ask_again_seconds: float = 60) -> None:
         self.number, self.folder, self.loops = number, folder, loops
         own = {shard: loop for shard, loop in loops.items() if owner_of(shard, WORKERS) == number}
-        self.mesh = Mesh(number, WORKERS, SHARDS, UnixWires(folder), own)
+        self.mesh = Mesh(number, WORKERS, SHARDS, UnixWires(folder), own, ask_again_seconds=ask_again_seconds)
         self.router = Router(ShardMap(SHARDS, NAMES), self.mesh.ports)
 
     async def ask(self, command: Command) -> Any:
@@ -43,9 +44,9 @@ class Worker:
         return new
 
 
-async def workers_in(folder: Path) -> list[Worker]:
+async def workers_in(folder: Path, ask_again_seconds: float = 60) -> list[Worker]:
     loops = {shard: shard_loop(shard, SHARDS) for shard in range(SHARDS)}
-    workers = [Worker(number, folder, loops) for number in range(WORKERS)]
+    workers = [Worker(number, folder, loops, ask_again_seconds) for number in range(WORKERS)]
     for worker in workers:
         await worker.mesh.start()
     await until(lambda: all(worker.mesh.is_complete for worker in workers))
@@ -89,6 +90,57 @@ def test_a_worker_that_starts_again_is_linked_again(tmp_path: Path) -> None:
         workers = await workers_in(tmp_path)
         await restart(workers, 0, 2)
         await restart(workers, 2, 0)
+        for worker in workers:
+            worker.mesh.stop()
+        await asyncio.sleep(0)
+
+    uvloop.run(run())
+
+
+def test_what_was_under_way_to_a_worker_that_is_gone_is_answered_by_the_next(tmp_path: Path) -> None:
+    """What it had done is answered as it was, and the rest is done now."""
+
+    async def run() -> None:
+        workers = await workers_in(tmp_path)
+        loop, asking = workers[0].loops[1], workers[2]
+        for name in ("queue-1", "queue-4"):
+            await asking.ask(CreateQueue(name, QueueSettings()))
+        pause = loop.pause(lambda: None)
+        done = asyncio.ensure_future(asking.ask(publish_to(1)))
+        waiting = asyncio.ensure_future(asking.ask(Fetch("queue-4", wait_ns=60 * SECOND_NS)))
+        await until(lambda: not loop.idle and workers[0].loops[4].waiting("queue-4") == 1)
+        workers[1].mesh.stop()
+        loop.resume(pause)
+        await until(lambda: loop.engine.queues[2].rows.count == 1)
+        await until(lambda: 1 not in asking.mesh.links)
+        assert not done.done()
+        assert not waiting.done()
+        workers[1] = await workers[1].restarted()
+        assert await done == [Receipt(2, 1, True)]
+        assert loop.engine.queues[2].rows.count == 1, "it is not done twice"
+        await asking.ask(publish_to(4))
+        assert (await waiting)[0].body == b"x"
+        for worker in workers:
+            worker.mesh.stop()
+        await asyncio.sleep(0)
+
+    uvloop.run(run())
+
+
+def test_what_nobody_can_tell_is_said_to_be_unknown(tmp_path: Path) -> None:
+    async def run() -> None:
+        workers = await workers_in(tmp_path, ask_again_seconds=0.2)
+        loop, asking = workers[0].loops[1], workers[2]
+        await asking.ask(CreateQueue("queue-1", QueueSettings()))
+        loop.pause(lambda: None)
+        publishing = asyncio.ensure_future(asking.ask(publish_to(1)))
+        describing = asyncio.ensure_future(asking.ask(DescribeQueue("queue-1")))
+        leasing = asyncio.ensure_future(asking.ask(Fetch("queue-1", wait_ns=60 * SECOND_NS)))
+        await until(lambda: loop.commit.collecting)
+        workers[1].mesh.stop()
+        assert (await publishing).reason is Reason.OUTCOME_UNKNOWN
+        assert (await describing).reason is Reason.UNAVAILABLE
+        assert (await leasing).reason is Reason.UNAVAILABLE
         for worker in workers:
             worker.mesh.stop()
         await asyncio.sleep(0)

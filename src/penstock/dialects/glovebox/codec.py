@@ -7,7 +7,7 @@ that of the program it comes from ("the origin"). Their lengths tell them apart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, get_args
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -22,12 +22,12 @@ _LABEL_DIGITS_MAX = 20
 
 Notice = Literal["ready", "write", "sync", "assign", "finish", "retry", "drop"]
 Firmness = Literal["ready", "write", "sync"]
-Code = Literal["NoObject", "ObjectAlreadyExists", "PermissionDenied", "BadRequest", "Unavailable"]
+Code = Literal["NoObject", "ObjectAlreadyExists", "PermissionDenied", "BadRequest", "Unavailable", "OutcomeUnknown"]
 
 # In bincode each of them is its place in this list.
 _NOTICES: tuple[Notice, ...] = ("ready", "write", "sync", "assign", "finish", "retry", "drop")
 _FIRMNESSES: tuple[Firmness, ...] = ("ready", "write", "sync")
-_CODES: tuple[Code, ...] = ("NoObject", "ObjectAlreadyExists", "PermissionDenied", "BadRequest", "Unavailable")
+_CODES: tuple[Code, ...] = get_args(Code)
 
 _Byte = Annotated[int, Meta(ge=0, le=255)]
 _Uint32 = Annotated[int, Meta(ge=0, le=UINT32_MAX)]

@@ -23,9 +23,10 @@ CODES: dict[Reason, Code] = {
     **dict.fromkeys((*_NO_OBJECT, Reason.NOT_STAGED), "NoObject"),
     Reason.QUEUE_EXISTS: "ObjectAlreadyExists",
     Reason.DAMAGED: "Unavailable",
+    Reason.OUTCOME_UNKNOWN: "OutcomeUnknown",
 }
 # The origin's clients stop with an error of their own when they read a code that is not in their document.
-ORIGIN_CODES: dict[Code, Code] = {"BadRequest": "PermissionDenied", "Unavailable": "PermissionDenied"}
+ORIGIN_CODES: dict[Code, Code] = dict.fromkeys(("BadRequest", "Unavailable", "OutcomeUnknown"), "PermissionDenied")
 _KEPT_OVERHEAD_BYTES = 200  # What keeping a reply takes beside its body.
 
 MessageKey = tuple[str, int, int]  # Queue, shard and sequence: how a client names a message.

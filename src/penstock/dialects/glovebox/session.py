@@ -374,7 +374,7 @@ class Session(Gathering):
         done: list[int] = []
         for (command, key, label), one in zip(finishing, answers, strict=True):
             if type(one) is Refused:
-                if one.reason is Reason.UNAVAILABLE:
+                if one.reason in (Reason.UNAVAILABLE, Reason.OUTCOME_UNKNOWN):
                     self._leases.setdefault(key, (command.queue, cast("int", command.delivery)))
                 self._replies.refused(label or 0, one, str(key[2]))
             elif label is not None:

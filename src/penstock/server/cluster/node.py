@@ -54,7 +54,7 @@ from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.worker import Works
 from penstock.server.tls import Tls
-from penstock.server.writer.port import ClientPort
+from penstock.server.writer.port import ClientPort, OwnedPort
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.postgres.nodes import Nodes, NodeTables
 from penstock.storage.postgres.store import PostgresStore
@@ -75,8 +75,8 @@ class Node(Broker):
         self._holdings = Holdings(self._shard_of, self._serve, self._forget, self._settled)
         self._held = self._holdings.held
         self._awaits: list[int] = []  # The shards that other nodes will hand over.
-        self._ports: dict[int, ClientPort] = {}
-        self._served: dict[int, ClientPort] = {}  # The same, for other nodes.
+        self._ports: dict[int, OwnedPort] = {}
+        self._served: dict[int, OwnedPort] = {}  # The same, for other nodes.
         self._requests: dict[int, LocalRequests] = {}
         self._applications: dict[int, Application] = {}
         self._addresses: dict[int, Address] = {}  # Of the links of nodes, by their numbers.
@@ -110,7 +110,10 @@ class Node(Broker):
         self._turns, self._quotas, self._works = turns, quotas, Works(turns)
         wires = TcpWires(self._addresses, _security(self.config, self._lobby.identity, self._tls))
         number, shards = self._member.number, self._map
-        self._mesh = Mesh(number, 0, shards.shards, wires, self._ports, self._requests, self._holdings.epoch_of)
+        self._mesh = Mesh(
+            *(number, 0, shards.shards, wires, self._ports, self._requests, self._holdings.epoch_of),
+            self.config.ask_again_seconds,
+        )
         self._mesh.served = self._served
         self._follower = TokenFollower(self._mesh, self._load_tokens)
         self._mesh.acts[WantTokens] = self._tokens_wanted

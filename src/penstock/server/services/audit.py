@@ -34,7 +34,7 @@ from penstock.server.config import AuditConfig
 from penstock.server.services.audit_changes import Settings, act_of, changes, place_of, settings_of, target_of
 from penstock.server.services.audit_refusals import Refusal, Refusals
 from penstock.server.services.contract import Service, resolve, unrefused
-from penstock.server.writer.port import ClientPort, Reply, ServicePort
+from penstock.server.writer.port import ClientPort, Reply, ServicePort, through
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,8 @@ class Audit(Service):
         writer.submit(command, partial(self._decided, act), Stage.READY)  # Answered within this call.
 
     def _decided(self, act: _Act, answer: Answer) -> None:
-        answered = partial(_answer, act.reply, answer)
+        chosen = partial(_chosen, answer)
+        answered = through(act.reply, lambda reached: act.reply(chosen(reached)), chosen)
         if isinstance(answer, Refused):
             self.refuse(act.client, act.name, act.target, answer.reason)
             self.writer.reach(act.stage, answered)
@@ -209,7 +210,8 @@ class Audit(Service):
 
     def _publish(self, record: Record, reply: Reply = lambda _: None, stage: Stage = Stage.SYNC) -> None:
         message = NewMessage(_encode(record), "application/json")
-        self.records.submit(Publish(AUDIT_QUEUE, (message,), self._settings), partial(_published, reply), stage)
+        published = through(reply, partial(_published, reply))
+        self.records.submit(Publish(AUDIT_QUEUE, (message,), self._settings), published, stage)
 
 
 def _published(reply: Reply, receipts: Any) -> None:
@@ -218,6 +220,6 @@ def _published(reply: Reply, receipts: Any) -> None:
     reply(receipts)
 
 
-def _answer(reply: Reply, answer: Answer, reached: Any) -> None:
-    """Give the answer to an act, unless the log has failed, or its record was refused."""
-    reply(reached if isinstance(reached, Refused) else answer)
+def _chosen(answer: Answer, reached: Any) -> Any:
+    """The answer to an act, unless the log has failed, or its record was refused."""
+    return reached if isinstance(reached, Refused) else answer

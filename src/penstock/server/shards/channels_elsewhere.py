@@ -14,8 +14,6 @@ from penstock.model.answers import Published, Refused, Repeated
 from penstock.model.commands import Command, PublishOnce, PublishTopics
 from penstock.model.courier_commands import LearnChannel
 
-Reply = Callable[[Any], None]
-
 
 class ChannelsElsewhere:
     def __init__(self) -> None:
@@ -36,20 +34,19 @@ class ChannelsElsewhere:
         """A channel that was created or changed just now."""
         self.learn(channel.shard, {**self._known.get(channel.shard, {}), channel.name: channel.topics})
 
-    def naming(self, command: Command, reply: Reply) -> Reply:
-        """A reply that adds them to the answer to a publish."""
+    def naming(self, command: Command) -> Callable[[Any], Any] | None:
+        """What adds them to the answer to a publish; None: there is nothing to add."""
         publish = command.publish if type(command) is PublishOnce else command
         if type(publish) is not PublishTopics or publish.queue or not self._names:
-            return reply
-        return partial(self._answer, publish, reply)
+            return None
+        return partial(self._changed, publish)
 
-    def _answer(self, publish: PublishTopics, reply: Reply, answer: Any) -> None:
+    def _changed(self, publish: PublishTopics, answer: Any) -> Any:
         if isinstance(answer, Refused):
-            reply(answer)
-        elif isinstance(answer, Repeated):
-            reply(Repeated(self._named(publish, answer.published)))
-        else:
-            reply(self._named(publish, answer))
+            return answer
+        if isinstance(answer, Repeated):
+            return Repeated(self._named(publish, answer.published))
+        return self._named(publish, answer)
 
     def _named(self, publish: PublishTopics, answers: Any) -> list[Published]:
         named: list[Published] = []

@@ -57,8 +57,17 @@ class Claim:
         if len(self._answers) < 2:
             return
         durable, published = self._answers
-        is_refused = isinstance(published, Refused) and published.reason is not Reason.UNAVAILABLE
-        if is_refused and self._is_whole:
+        if isinstance(published, Refused):
+            self._refused(published)
+        elif isinstance(durable, Refused):
+            why = f"the messages are stored, and it is not known whether their key is: {durable.sentence}"
+            self._reply(Refused(Reason.OUTCOME_UNKNOWN, why))
+        else:
+            self._reply(published)
+
+    def _refused(self, published: Refused) -> None:
+        """The key is free again if nothing was carried out, and the same request need not succeed."""
+        if self._is_whole and published.reason not in (Reason.UNAVAILABLE, Reason.OUTCOME_UNKNOWN):
             self._port.submit(ReleaseKey(self._claim.key, self._claim.digest), lambda _: self._reply(published))
         else:
-            self._reply(durable if isinstance(durable, Refused) else published)
+            self._reply(published)

@@ -13,14 +13,14 @@ from struct import Struct as Layout
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import fields
 
 from penstock import __version__
 from penstock.errors import ProtocolError
 from penstock.limits import LINK_FRAME_BYTES_MAX
-from penstock.model import answers, commands, courier_commands, probe, schedule_commands, token_commands
+from penstock.model import commands, courier_commands, probe, schedule_commands, token_commands
 from penstock.model.access import EVERYTHING, NOBODY, Access, scope_of
+from penstock.model.answer_bytes import ANSWERS, AnyAnswer, kinds_in
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.tokens import Token
@@ -34,29 +34,12 @@ _ARRAY = Layout(">IBI")  # The length, and the head of an array in msgpack.
 _ARRAY_OF_32_BITS = 0xDD
 
 
-def _kinds_in(*modules: Any) -> list[type[Struct]]:
-    """The types that have a tag, in an order that is the same in every process."""
-    found = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
-    kinds = [each for each in found - {Packed, Command} if issubclass(each, Struct) and each.__struct_config__.tag]
-    return sorted(kinds, key=lambda each: each.__name__)
-
-
-COMMANDS = _kinds_in(commands, courier_commands, schedule_commands, token_commands, probe)
-ANSWERS = _kinds_in(answers)
-
-
-class Several(Packed, frozen=True, gc=False):
-    """An answer that is a list."""
-
-    items: list[AnyAnswer]
-
+COMMANDS = kinds_in(commands, courier_commands, schedule_commands, token_commands, probe)
 
 if TYPE_CHECKING:
     AnyCommand = Command
-    AnyAnswer = Any
 else:
     AnyCommand = reduce(or_, COMMANDS)
-    AnyAnswer = reduce(or_, [*ANSWERS, Several])
 
 
 # ── To the owner of a shard ───────────────────────────────────────────────────────────────────────────────────
@@ -67,6 +50,7 @@ class Greet(Packed, frozen=True, gc=False):
 
     form: str
     worker: int
+    origin: bytes  # Names the process that runs: the worker may be one that was started again.
     shards: dict[int, int]  # That it has, each with its epoch.
 
 
@@ -93,6 +77,22 @@ class Ask(Packed, frozen=True, gc=False):
     client: int
     stage: int
     command: AnyCommand
+
+
+class AskAgain(Ask, frozen=True, gc=False):
+    """A command that was sent to whoever had the shard then, and was not answered."""
+
+
+class EndAskAgain(Packed, frozen=True, gc=False):
+    """Everything was asked again that had to be. What was decided in the shard before is known."""
+
+    shard: int
+
+
+class Received(Packed, frozen=True, gc=False):
+    """So many more answers have arrived, in the order in which they were sent."""
+
+    count: int
 
 
 class Reach(Packed, frozen=True, gc=False):
@@ -275,7 +275,21 @@ class Lend(Packed, frozen=True, gc=False):
 
 
 _OfCommands = (
-    Greet | Introduce | Dismiss | Ask | Reach | WatchQueue | Follow | Withdraw | Hurry | Decide | Answered | Happened
+    Greet
+    | Introduce
+    | Dismiss
+    | Ask
+    | AskAgain
+    | EndAskAgain
+    | Received
+    | Reach
+    | WatchQueue
+    | Follow
+    | Withdraw
+    | Hurry
+    | Decide
+    | Answered
+    | Happened
 )
 _OfRequests = (
     SendRequest | SendBody | WantPart | FinishStream | WantBody | Respond | BeginStream | SendPart | EndStream
@@ -308,21 +322,6 @@ def _read(kind: type, value: Any) -> Any:
 
 encode = msgspec.msgpack.Encoder(enc_hook=_written).encode
 _decode = msgspec.msgpack.Decoder(list[Entry], dec_hook=_read).decode
-
-
-def pack(answer: Any) -> Any:
-    """An answer as it crosses: lists have a name too."""
-    if not isinstance(answer, list | tuple):
-        return answer
-    has_lists = not {list, tuple}.isdisjoint(map(type, answer))
-    return Several([pack(each) for each in answer] if has_lists else answer)  # type: ignore[arg-type]
-
-
-def unpack(answer: Any) -> Any:
-    """The answer as its sender had it."""
-    if type(answer) is not Several:
-        return answer
-    return [unpack(each) for each in answer.items] if Several in map(type, answer.items) else answer.items
 
 
 def frame(entries: list[bytes]) -> bytes:

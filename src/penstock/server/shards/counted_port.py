@@ -11,19 +11,20 @@ from penstock.model.values import Stage
 from penstock.server.quotas.meter import meter_of
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.quotas.uses import CREATED
-from penstock.server.writer.port import ClientPort, Pending, Reply
+from penstock.server.writer.port import OwnedPort, Pending, Reply
 
 
 class CountedPort:
     """Everything but `submit_as` is that of the port."""
 
-    def __init__(self, port: ClientPort, quotas: Quotas, exists: Callable[[str], bool]) -> None:
+    def __init__(self, port: OwnedPort, quotas: Quotas, exists: Callable[[str], bool]) -> None:
         self._submit_as = port.submit_as
         self._quotas = quotas
         self._exists = exists
         self.submit, self.refusal, self.decide_collected = port.submit, port.refusal, port.decide_collected
         self.when, self.reach, self.watch = port.when, port.reach, port.watch
         self.follow, self.waiting = port.follow, port.waiting
+        self.origin, self.answer_again, self.hindrance = port.origin, port.answer_again, port.hindrance
 
     def submit_as(self, client: Client, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
         names = CREATED[type(command)](command) if type(command) in CREATED else ()

@@ -49,6 +49,7 @@ class Parts(Struct, frozen=True):
     in_turn: int = 0  # So many at the beginning are sent one after the other, and the rest together.
     goes_on: Callable[[list[Any]], bool] = _always  # Whether the answers to them so far allow the next.
     again: Callable[[Any], bool] = _never  # Whether a part with this answer is asked again while others still wait.
+    belong_together: bool = False  # All of them are meant to be carried out, or none.
 
 
 Destination = int | Parts
@@ -97,20 +98,46 @@ def _by_shard(items: Sequence[Any], shard_of: Callable[[Any], int]) -> dict[int,
 
 
 def _spread(
-    items: Sequence[Any], shard_of: Callable[[Any], int], command_of: Callable[[list[Any]], Command]
+    items: Sequence[Any],
+    shard_of: Callable[[Any], int],
+    command_of: Callable[[list[Any]], Command],
+    *,
+    belong_together: bool,
 ) -> Destination:
     """One command a shard, of its items alone. The answer is a list with an answer for each item."""
     indexes = _by_shard(items, shard_of)
     if len(indexes) <= 1:
         return next(iter(indexes), ADMINISTRATION)
     parts = [(shard, command_of([items[index] for index in some])) for shard, some in indexes.items()]
-    return Parts(parts, lambda answers: _gathered(list(indexes.values()), answers))
+    join = _all_or_unknown if belong_together else _each
+    return Parts(parts, lambda answers: join(list(indexes.values()), answers), belong_together=belong_together)
 
 
-def _gathered(indexes: list[list[int]], answers: list[Any]) -> Answer:
-    """The answers in the order of the items. A refusal of one part is the answer to the whole."""
-    if refused := next((answer for answer in answers if isinstance(answer, Refused)), None):
-        return refused
+def _all_or_unknown(indexes: list[list[int]], answers: list[Any]) -> Answer:
+    """The answers in the order of the items; or if one part was refused, why."""
+    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    if not refused:
+        return _in_order(indexes, answers)
+    in_doubt = [answer for answer in refused if answer.reason is Reason.OUTCOME_UNKNOWN]
+    if in_doubt or len(refused) == len(answers):
+        return (in_doubt or refused)[0]
+    done = sum(len(some) for some, answer in zip(indexes, answers, strict=True) if not isinstance(answer, Refused))
+    why = f"{done} of {sum(map(len, indexes))} are stored; the others were refused: {refused[0].sentence}"
+    return Refused(Reason.OUTCOME_UNKNOWN, why)
+
+
+def _each(indexes: list[list[int]], answers: list[Any]) -> Answer:
+    """The answers in the order of the items. A refusal of a part is the answer to each of its items."""
+    if all(isinstance(answer, Refused) for answer in answers):
+        return answers[0]  # type: ignore[no-any-return]
+    each = [
+        [answer] * len(some) if isinstance(answer, Refused) else answer
+        for some, answer in zip(indexes, answers, strict=True)
+    ]
+    return _in_order(indexes, each)
+
+
+def _in_order(indexes: list[list[int]], answers: list[Any]) -> Answer:
     published = [each.published if isinstance(each, Repeated) else each for each in answers]
     found = {
         index: answer
@@ -122,18 +149,25 @@ def _gathered(indexes: list[list[int]], answers: list[Any]) -> Answer:
 
 
 def _finish_many(command: commands.FinishMany, shards: ShardMap) -> Destination:
-    return _spread(command.finishes, lambda each: shards.of_number(each.queue), commands.FinishMany)
+    found = command.finishes
+    return _spread(found, lambda each: shards.of_number(each.queue), commands.FinishMany, belong_together=False)
 
 
 def _settle_many(command: commands.SettleMany, shards: ShardMap) -> Destination:
-    return _spread(command.settles, lambda each: shards.of_number(each.queue), commands.SettleMany)
+    found = command.settles
+    return _spread(found, lambda each: shards.of_number(each.queue), commands.SettleMany, belong_together=False)
 
 
 def _publish_topics(command: commands.PublishTopics, shards: ShardMap) -> Destination:
     """A message is published in the shard of the first queue that it names; couriers take it to the others."""
     if command.queue:
         return shards.of_name(command.queue)
-    return _spread(command.messages, lambda each: _home(each, shards), lambda some: replace(command, messages=some))
+    return _spread(
+        command.messages,
+        lambda each: _home(each, shards),
+        lambda some: replace(command, messages=some),
+        belong_together=True,
+    )
 
 
 def _home(message: commands.NewMessage, shards: ShardMap) -> int:

@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any
 
 from penstock.limits import LINK_RETRY_SECONDS
+from penstock.server.shards.asking_again import AskingAgain
 from penstock.server.shards.codec import Announce
 from penstock.server.shards.link import Link
 from penstock.server.shards.remote_port import RemotePort
 from penstock.server.shards.remote_requests import RemoteRequests, RequestPort
 from penstock.server.shards.shard_port import ShardPort
 from penstock.server.shards.wires import Wires
-from penstock.server.writer.port import ClientPort
+from penstock.server.writer.port import OwnedPort
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +36,15 @@ class Mesh:
         workers: int,
         shards: int,
         wires: Wires,
-        own: Mapping[int, ClientPort],
+        own: Mapping[int, OwnedPort],
         own_requests: Mapping[int, RequestPort] | None = None,
         epochs: Callable[[int], int] = lambda _: 0,
+        ask_again_seconds: float = 10.0,
     ) -> None:
         """`workers`: how many there are; 0 if `know` says who there is. `own`, `own_requests`: the shards of this
         worker, for commands and for whole requests. The latter may be filled until `start`; `changed` says that both
-        have changed. `epochs`: how often each of its shards was taken over, if that happens."""
+        have changed. `epochs`: how often each of its shards was taken over, if that happens. `ask_again_seconds`: how
+        long commands wait whose link was lost."""
         self._worker = worker
         self._wires = wires
         self._own = own
@@ -55,6 +58,7 @@ class Mesh:
         self.when_linked: list[Callable[[Link], None]] = []
         self.when_lost: list[Callable[[Link], None]] = []
         self.when_moved: list[Callable[[], None]] = []  # A shard is somewhere else.
+        self._again = AskingAgain(ask_again_seconds, own, self._successor)
         self._remote = [RemotePort(shard, self._link()) for shard in range(shards)]
         self._remote_requests = [RemoteRequests(shard, each.link) for shard, each in enumerate(self._remote)]
         self.ports: list[ShardPort] = [ShardPort(own.get(shard) or each) for shard, each in enumerate(self._remote)]
@@ -66,13 +70,14 @@ class Mesh:
         self._dial_all()
 
     def stop(self) -> None:
-        """Close all links. What is under way is answered as unavailable."""
+        """Close all links. What becomes of what is under way is not known."""
         for task in self._dialing.values():
             task.cancel()
         if self._server:
             self._server.close()
         for link in list(self.links.values()):
             link.close()
+        self._again.close()
 
     def requests(self, shard: int) -> RequestPort:
         """Whole requests for a shard."""
@@ -108,7 +113,12 @@ class Mesh:
             port.lead_to(self._own.get(shard) or self._remote[shard])
         for link in self.links.values():
             link.announce()
+        for shard in self._own:
+            self._again.ask(shard)
         self._moved()
+
+    def _successor(self, shard: int) -> Link | None:
+        return self.link_to(shard) if self.reaches(shard) else None
 
     def _dial_all(self) -> None:
         for other in self.others:
@@ -116,7 +126,7 @@ class Mesh:
                 self._dialing[other] = asyncio.create_task(self._dial(other))
 
     def _link(self, lost: asyncio.Event | None = None) -> Link:
-        own = (self._own_requests, self.acts, self._epochs)
+        own = (self._own_requests, self.acts, self._epochs, self._again.asking)
         return Link(self._worker, self.served, self._greeted, partial(self._lost, lost), *own)
 
     async def _dial(self, other: int) -> None:
@@ -151,6 +161,7 @@ class Mesh:
             remote = self._remote[shard]
             if remote.link.peer == link.peer or remote.link.shards.get(shard, -1) <= epoch:
                 remote.link = self._remote_requests[shard].link = link
+                self._again.ask(shard)
         self._moved()
 
     def _moved(self) -> None:

@@ -23,7 +23,7 @@ from penstock.model.courier_commands import (
 from penstock.model.values import Stage
 from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
 from penstock.server.shards.keyed import KEYED, Key, keys_of
-from penstock.server.writer.port import Pending, Reply, ServicePort
+from penstock.server.writer.port import Pending, Reply, ServicePort, through
 
 _TO_TOPICS = frozenset((PublishTopics, PublishOnce))
 
@@ -83,6 +83,7 @@ class OwnPort:
         self.refusal, self.decide_collected = writer.refusal, writer.decide_collected
         self.when, self.reach, self.watch = writer.when, writer.reach, writer.watch
         self.follow, self.waiting = writer.follow, writer.waiting
+        self.origin, self.answer_again, self.hindrance = writer.origin, writer.answer_again, writer.hindrance
 
     def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
         kind = type(command)
@@ -99,14 +100,18 @@ class OwnPort:
             reply(Done())
             return None
         kind = type(command)
-        if kind in _TO_TOPICS:
-            reply = self._departures.channels.naming(command, reply)
+        if kind in _TO_TOPICS and (change := self._departures.channels.naming(command)):
+            reply = through(reply, _changing(reply, change), change)
         if kind in KEYED and (keys := keys_of(command, self._writer.engine)):
             if kind is DescribeObject:
                 reply = self._borrower.naming(reply)
             self._borrower.carry_out(keys, partial(self._submit_as, client, command), reply, stage)
             return None
         return self._submit_as(client, command, reply, stage)
+
+
+def _changing(reply: Reply, change: Callable[[Any], Any]) -> Reply:
+    return lambda answer: reply(change(answer))
 
 
 class _Collected:

@@ -11,6 +11,7 @@ from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.model.permissions import forbidden
 from penstock.model.values import Stage
+from penstock.server.shards.calls import LOST
 from penstock.server.shards.link import Link
 from penstock.server.writer.port import Lost, Pending, Reply, Report, nobody
 
@@ -48,6 +49,9 @@ class RemotePort:
 
     def follow(self, queue: int, sequence: int, report: Report, lost: Lost = nobody) -> Cancelable:
         return self.link.follow(self._shard, (queue, sequence), report, lost)
+
+    def hindrance(self) -> Refused | None:
+        return None if self.link.is_open else LOST
 
     def waiting(self, queue: str) -> int:  # noqa: ARG002 - It takes a question to know.
         """Not known here. 0 is safe: messages for a queue in which nobody waits are stored."""

@@ -59,8 +59,16 @@ class Router:
         self, client: Client | None, found: Destination, command: Command, reply: Reply, stage: Stage
     ) -> Pending | None:
         if isinstance(found, Parts):
+            if hindrance := self._hindrance(found):
+                reply(hindrance)
+                return None
             return _Joint(found, partial(self._send, client), reply, stage).begin()
         return self._send(client, found, command, reply, stage)
+
+    def _hindrance(self, parts: Parts) -> Refused | None:
+        """Why not all of what belongs together can be carried out. It is better refused before a part of it is."""
+        shards = [shard for shard, _ in parts.commands] if parts.belong_together else []
+        return next((refused for shard in shards if (refused := self._ports[shard].hindrance())), None)
 
     def _send(
         self, client: Client | None, shard: int, command: Command, reply: Reply, stage: Stage
@@ -108,6 +116,9 @@ class Router:
     def follow(self, queue: int, sequence: int, report: Report, lost: Lost = nobody) -> Cancelable:  # noqa: ARG002
         """Nothing is lost: the message is followed wherever it and its shard are."""
         return Followed(self._followed, self._shards.of_number(queue), (queue, sequence), report)
+
+    def hindrance(self) -> Refused | None:
+        return None  # Others may be carried out.
 
     def waiting(self, queue: str) -> int:
         return self._ports[self._shards.of_name(queue)].waiting(queue)

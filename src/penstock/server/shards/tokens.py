@@ -22,12 +22,13 @@ from penstock.server.shards.codec import TellTokens, WantTokens
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh
+from penstock.server.writer.asked import through
 from penstock.server.writer.gate import Auditor
 from penstock.server.writer.port import Reply
 
 _CHANGES = frozenset((SetToken, RotateToken, RevokeToken))
 _NOT_KNOWN = Refused(
-    Reason.UNAVAILABLE, "the change is stored, but not all processes of the broker have taken note of it"
+    Reason.OUTCOME_UNKNOWN, "the change is stored, but not all processes of the broker have taken note of it"
 )
 
 
@@ -46,7 +47,7 @@ class TokenSource:
 
     def submit(self, client: Client, command: Command, reply: Reply, stage: Stage) -> None:
         """Carry out an administrative command. A change of tokens is answered when all workers have it."""
-        known = partial(self._when_known, reply) if type(command) in _CHANGES else reply
+        known = through(reply, partial(self._when_known, reply)) if type(command) in _CHANGES else reply
         self._auditor.submit(client, command, known, stage)
 
     def changed(self) -> None:

@@ -27,6 +27,12 @@ def fill(answer: Answer, read: Read) -> int:
     return 0
 
 
+def has_bodies(answer: Answer) -> bool:
+    """Whether an answer has to be filled."""
+    kind = type(answer[0]) if isinstance(answer, list | tuple) and answer else type(answer)
+    return kind in (Pulled, StoredResult, Received, Claimed, Delivery)
+
+
 def first_in(answer: Answer, ranges: Sequence[tuple[Position, Position]]) -> tuple[int | str, int] | None:
     """The first message that has bytes in one of these ranges: its queue (by name, or by number as in its id) and
     sequence. None if there is none, or if the answer is a result."""

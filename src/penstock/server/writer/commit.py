@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock.dialects.wire.conversation import Cancelable
 from penstock.limits import SECOND_NS
 from penstock.model.values import Nanos, Stage
 from penstock.server.room import Room
@@ -25,6 +26,47 @@ logger = logging.getLogger(__name__)
 Held = list[tuple[Reply, Any]]  # Answers that are not given yet.
 
 _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
+
+
+class Doubt(NamedTuple):
+    """Answers that are true if the log goes as far as this offset when it is read again."""
+
+    ends_at: int
+    held: Held
+
+
+class Doubts:
+    """What was in flight to a log that failed, until the log is read again."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._doubts: list[Doubt] = []
+        self._scheduler = scheduler
+        self._timer: Cancelable | None = None
+
+    def add(self, doubt: Doubt, patience_ns: Nanos, too_late: Callable[[], None]) -> None:
+        self._stop_timer()
+        self._doubts.append(doubt)
+        self._timer = self._scheduler.after(patience_ns, too_late)
+
+    def end(self, unknown: Any) -> None:
+        """Answer that nobody knows."""
+        doubts = self._take()
+        give([(reply, unknown) for doubt in doubts for reply, _ in doubt.held])
+
+    def resolve(self, end: int, refusal: Any) -> None:
+        """The log was read again, up to this offset: what is in it was done, and nothing else."""
+        for doubt in self._take():
+            give([(reply, answer if doubt.ends_at <= end else refusal) for reply, answer in doubt.held])
+
+    def _take(self) -> list[Doubt]:
+        self._stop_timer()
+        doubts, self._doubts = self._doubts, []
+        return doubts
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
 
 
 class GroupCommit:
@@ -50,11 +92,14 @@ class GroupCommit:
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self.on_seconds: Callable[[float], None] = lambda _: None  # Called with how long each commit took.
         self.decide_collected: Callable[[], None] = lambda: None  # Called before each commit.
+        self.note_outcomes: Callable[[], None] | None = None  # Called then too, if other processes ask.
+        self._given: Held = []  # Answers of the batch that collects that were given already, if other processes ask.
         self._held_for_write: Held = []
         self._room = room
         self._promised = 0  # Bytes in answers that wait for the batch that collects,
         self._promised_in_flight = 0  # and in those that wait for the current commit.
         self._began: Nanos = 0
+        self._ends_at = 0  # The offset after the batch in flight.
         self._clock = clock
         self._scheduler = scheduler
         self._collected = collected
@@ -75,6 +120,8 @@ class GroupCommit:
         if self.collecting and stage is _SYNC:
             self.held_for_sync.append((reply, answer))
         elif stage is _READY:
+            if self.collecting and self.note_outcomes:
+                self._given.append((reply, answer))
             give([(reply, answer)])
         elif self.collecting:
             self._held_for_write.append((reply, answer))
@@ -112,10 +159,14 @@ class GroupCommit:
         self.flush_is_due = True
         self.rounds.flush_soon()
 
+    def decided(self) -> tuple[Held, ...]:
+        """The answers that were decided since the last commit began."""
+        return self.held_for_sync, self._held_for_write, self._given
+
     def take_held(self) -> dict[Stage, Held]:
         """The answers that wait for the batch that collects; another batch begins."""
         held = {Stage.WRITE: self._held_for_write, Stage.SYNC: self.held_for_sync}
-        self._held_for_write, self.held_for_sync = [], []
+        self._held_for_write, self.held_for_sync, self._given = [], [], []
         self.collecting = False
         return held
 
@@ -133,12 +184,22 @@ class GroupCommit:
         if self.failure or not self.collecting:
             return False
         assert self.in_flight is None, "one commit at a time"
+        if self.note_outcomes:
+            self._note_outcomes(self.note_outcomes)
         self.in_flight = self.take_held()
         self._promised_in_flight, self._promised = self._promised, 0
+        self._ends_at = self.log.appended.offset
         self._began = self._clock()
         self.count += 1
         self.log.commit(self._began, self._progress)
         return True
+
+    def _note_outcomes(self, note: Callable[[], None]) -> None:
+        self.flush_is_due = True  # What is noted belongs to this batch, and asks for no other.
+        try:
+            note()
+        finally:
+            self.flush_is_due = False
 
     def _progress(self, stage: Stage | BaseException) -> None:
         """Called by the log, from its own thread."""
@@ -168,15 +229,17 @@ class GroupCommit:
         for callback in self.on_commit:
             callback()
 
-    def abandon(self, reason: str) -> Held:
-        """The log has failed. The answers that will never be true: nothing is held any more."""
+    def abandon(self, reason: str) -> tuple[Held, Doubt]:
+        """The log has failed. The answers that will never be true, and those of which that is not known: they were
+        in flight. Nothing is held any more."""
         self.failure = reason
-        held = [*(self.in_flight or {}).values(), *self.take_held().values()]
+        doubt = Doubt(self._ends_at, [each for held in (self.in_flight or {}).values() for each in held])
         self.in_flight = None
+        never = [each for held in self.take_held().values() for each in held]
         self._redeem(self._promised_in_flight + self._promised)
         self._promised_in_flight = self._promised = 0
         self.rounds.ended(self)
-        return [each for answers in held for each in answers]
+        return never, doubt
 
 
 def give(answered: Held) -> None:

@@ -23,6 +23,7 @@ from penstock.model.probe import Probe
 from penstock.model.schedule_commands import ListSchedules
 from penstock.model.values import Stage
 from penstock.server.histogram import Latencies
+from penstock.server.writer.asked import through
 
 if TYPE_CHECKING:
     from penstock.server.writer.port import Pending, Reply
@@ -72,7 +73,7 @@ class Gate:
         self._until_sample = COMMANDS_PER_SAMPLE
         if getattr(command, "wait_ns", 0):
             return reply  # How long it takes is up to others.
-        return self.latencies.timed(client.dialect, reply)
+        return through(reply, self.latencies.timed(client.dialect, reply))
 
     def refusal(self, client: Client, command: Command) -> Refused | None:
         refused = None if client.access is EVERYTHING else forbidden(client.access, command, self._name_of)

@@ -16,8 +16,8 @@ from typing import cast
 
 from penstock.engine.engine import Engine
 from penstock.engine.schedules import Planned
-from penstock.errors import DamagedExtentError, Reason
-from penstock.limits import BATCH_BYTES_MAX, UNREAD_BYTES_DEFAULT
+from penstock.errors import DamagedExtentError, FencedError, Reason
+from penstock.limits import BATCH_BYTES_MAX, DOUBT_SECONDS, SECOND_NS, UNREAD_BYTES_DEFAULT
 from penstock.model.answers import Done, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, Fetch, Publish, PublishRun, Waiting
@@ -26,8 +26,9 @@ from penstock.model.values import Nanos, Position, Stage
 from penstock.server.measures import Samples, one
 from penstock.server.room import Room
 from penstock.server.tally import Tally
+from penstock.server.writer.asked import OutcomeRecords
 from penstock.server.writer.collector import COLLECTED, Collected, Collector
-from penstock.server.writer.commit import GroupCommit, give
+from penstock.server.writer.commit import Doubts, GroupCommit, give
 from penstock.server.writer.executor import READS, Executor
 from penstock.server.writer.followers import Follower
 from penstock.server.writer.gate import Gate
@@ -47,7 +48,8 @@ _BEHIND = Refused(Reason.UNAVAILABLE, "the disk does not keep up")
 
 
 class Loop:
-    """The writer as its shells, its services (`port.py`) and the broker know it."""
+    """The writer as its shells, its services (`port.py`) and the broker know it. It has more than 30 methods, because
+    each of them has some."""
 
     def __init__(
         self,
@@ -67,6 +69,8 @@ class Loop:
             Deadline(clock, scheduler, self._on_deadline),
             Deadline(wall, scheduler, self._on_calendar),
         )
+        self._doubts = Doubts(scheduler)
+        self.doubt_ns = DOUBT_SECONDS * SECOND_NS  # How long what was in flight to a log that failed waits.
         self._collected: Collected = {}
         self.waiters = Waiters(clock, scheduler)
         self.commit = GroupCommit(log, clock, scheduler, self._collected, rounds or Rounds(scheduler), room)
@@ -74,6 +78,8 @@ class Loop:
         self._serving = Serving(self.executor, self.commit, self.waiters, deadline, calendar, scheduler)
         self._collector = Collector(self._collected, self._serving, self.commit, self.waiters.woken)
         self._deadline, self._calendar = deadline, calendar
+        outcomes = OutcomeRecords(self.executor, self.commit, self._serving.fetches, self._collector.decide)
+        self.origin, self.answer_again = outcomes.origin, outcomes.answer_again
         self.gate = Gate(self.submit, self._queue_name)
         self.submit_as, self.refusal = self.gate.submit, self.gate.refusal
         self.on_failure: Callable[[BaseException], None] = lambda _: None
@@ -131,7 +137,10 @@ class Loop:
 
     def reach(self, stage: Stage, reply: Reply) -> None:
         """Like `when`, but always called: with `Done`, or with `Refused` if the log fails first."""
-        self.commit.hold(reply, _DONE, stage)
+        if self.failure:
+            reply(_unwritable(self.failure))
+        else:
+            self.commit.hold(reply, _DONE, stage)
 
     def hold_schedules(self, needs_keys: Callable[[Planned], bool]) -> None:
         """Ask before a schedule runs that is due. True: it is held until it is released."""
@@ -155,6 +164,9 @@ class Loop:
 
     def waiting(self, queue: str) -> int:
         return self.waiters.waiting(queue)
+
+    def hindrance(self) -> Refused | None:
+        return _unwritable(self.failure) if self.failure else None
 
     def waiting_commands(self) -> list[Waiting]:
         return [waiter.command for waiter in self.waiters.all()]
@@ -237,10 +249,12 @@ class Loop:
         self.executor.followers.dismiss_all()
 
     def fail(self, error: BaseException) -> None:
-        """The log cannot be written: refuse all waiting and new commands until there is a new log."""
+        """The log cannot be written: refuse all waiting and new commands until there is a new log. What was in flight
+        waits until the log is read again, because it may be in there."""
         reason = str(error)
         logger.critical("log_failed", extra={"reason": reason})
-        refused = [reply for reply, _ in self.commit.abandon(reason)]
+        never, doubt = self.commit.abandon(reason)
+        refused = [reply for reply, _ in never]
         for entries in self._collected.values():
             refused += [reply for _, reply, _, waiter in entries if not (waiter and waiter.canceled)]
         self._collected.clear()
@@ -248,14 +262,25 @@ class Loop:
         for waiter in self.waiters.all():
             self._serving.forget(waiter)
             refused.append(waiter.reply)
+        if isinstance(error, FencedError):
+            refused += [reply for reply, _ in doubt.held]  # The store has not taken it, and never will.
+        else:
+            self._doubts.add(doubt, self.doubt_ns, self.end_doubt)
         refusal = _unwritable(reason)
         give([(reply, refusal) for reply in refused])
         self.on_failure(error)
+
+    def end_doubt(self) -> None:
+        """It takes too long to read the log again, or others have it now."""
+        self._doubts.end(Refused(Reason.OUTCOME_UNKNOWN, f"the log cannot be written: {self.failure}"))
 
     def revive(self, engine: Engine, log: Log) -> None:
         """Go on with what a new log has recovered."""
         assert self.failure
         self.executor.engine, self.commit.log, self.commit.failure = engine, log, None
+        self._doubts.resolve(
+            log.end.offset, _unwritable("what was under way is not in it")
+        )  # First: those who follow a message must know whether it is there.
         self.executor.recent.clear()
         self.executor.followers.end_lost(engine.has_had, engine.time)
         self._arm()

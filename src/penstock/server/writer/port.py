@@ -19,6 +19,9 @@ from penstock.model.commands import Command, Waiting
 from penstock.model.happening import Happening
 from penstock.model.values import Nanos, Position, Stage
 from penstock.server.tally import Tally
+from penstock.server.writer.asked import Origin
+from penstock.server.writer.asked import is_over as is_over  # For services.
+from penstock.server.writer.asked import through as through
 from penstock.server.writer.pause import Pause
 from penstock.server.writer.recent import Recent
 from penstock.storage.port import Log
@@ -75,8 +78,21 @@ class ClientPort(Protocol):
     def waiting(self, queue: str) -> int:
         """How many clients wait for a message of this queue."""
 
+    def hindrance(self) -> Refused | None:
+        """Why commands are refused now, whatever they are; None if they are not, as far as it is known."""
 
-class ServicePort(ClientPort, Protocol):
+
+class OwnedPort(ClientPort, Protocol):
+    """A shard of this process, for other processes."""
+
+    def origin(self, name: bytes) -> Origin:
+        """A process that asks from now on, and may ask again."""
+
+    def answer_again(self, origin: Origin, number: int, reply: Reply, stage: Stage) -> bool:
+        """Answer a command that was asked before. False if it was not carried out."""
+
+
+class ServicePort(OwnedPort, Protocol):
     """A service's access to the state, the log and the clock of the writer. A log that fails is replaced by another,
     and the engine with it: keep neither."""
 

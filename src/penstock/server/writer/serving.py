@@ -12,6 +12,7 @@ from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull
 from penstock.model.schedule_commands import RunDue
 from penstock.model.values import Key, Stage
 from penstock.server.room import NoRoomError
+from penstock.server.writer.asked import is_over
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
 from penstock.server.writer.fetches import Fetches
@@ -129,7 +130,7 @@ class Serving:
         return [waiter.reply for waiter in crowded]
 
     def _answer_later(self, command: Command, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
-        if not (waiter and waiter.canceled):
+        if not (waiter and waiter.canceled) and not is_over(reply):
             self.answer_or_wait(command, reply, stage, waiter)
             self.wake()
 

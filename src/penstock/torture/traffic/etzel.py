@@ -35,7 +35,7 @@ class Etzel:
     async def _answer(self, *expected: str) -> Any:
         while (answer := await self._link.read())["cmd"] == "awk":
             pass  # It may come late, when nobody sleeps any more.
-        if answer["cmd"] == "nok" and answer["err"] in ("UNAVAILABLE", "DAMAGED"):
+        if answer["cmd"] == "nok" and answer["err"] in ("UNAVAILABLE", "OUTCOME_UNKNOWN", "DAMAGED"):
             raise Unavailable(answer)
         if answer["cmd"] not in expected:
             raise UnexpectedAnswer(f"{answer}")

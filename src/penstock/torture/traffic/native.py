@@ -52,7 +52,7 @@ class Native:
     async def finish(self, queue: str, held: list[Held]) -> AsyncIterator[tuple[Held, bool]]:
         answers = await self.ask("POST", "/v1/confirm", [{"id": each.id} for each in held])
         for each, answer in zip(held, answers, strict=True):
-            if answer.get("code") in ("unavailable", "log_damaged"):
+            if answer.get("code") in ("unavailable", "outcome_unknown", "log_damaged"):
                 raise Unavailable(answer)
             if "outcome" not in answer and answer["code"] not in REFUSED:
                 raise UnexpectedAnswer(f"confirming from {queue}: {answer}")

@@ -17,7 +17,7 @@ from penstock.model.courier_commands import BorrowKeys, KeepLoans, NameQueues, O
 from penstock.model.values import LentVersion, Stage
 from penstock.server.services.contract import Service
 from penstock.server.shards.shard_map import ShardMap
-from penstock.server.writer.port import ClientPort, Pending, Reply, ServicePort
+from penstock.server.writer.port import ClientPort, Pending, Reply, ServicePort, is_over, through
 
 Key = tuple[str, bytes]  # An object and a key.
 Submit = Callable[[Reply, Stage], object]
@@ -57,10 +57,12 @@ class _Errand:
     def go_on(self) -> None:
         if self._left:
             self._borrower.borrow(*self._left[0], self)
+        elif is_over(self._reply):
+            self._settled(None)  # It is asked again, and must not be carried out twice.
         elif not self._borrower.may_use(self._loans, self._engine):
             self.refuse(_AWAY)
         else:
-            self._submit(self._decided, self._stage)
+            self._submit(through(self._reply, self._decided), self._stage)
 
     def lent(self, loan: _Loan) -> None:
         self._left.popleft()
@@ -78,7 +80,7 @@ class _Errand:
             self._borrower.writer.reach(Stage.SYNC, self._settled)
         self._reply(answer)
 
-    def _settled(self, _: Answer) -> None:
+    def _settled(self, _: Answer | None) -> None:
         """What was decided is durable; or the log has failed, and nobody knows."""
         writer = self._borrower.writer
         is_known = not writer.failure and writer.engine is self._engine
