@@ -40,7 +40,6 @@ class AskingAgain:
         self._seconds = seconds
         self._own = own
         self._link_to = link_to
-        self._hurried: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -55,8 +54,8 @@ class AskingAgain:
 
     def send(self, entry: Any) -> None:
         """As a link has it: a command that is canceled is gone already, and one that is hurried waits no more."""
-        if type(entry) is Hurry:
-            self._hurried.add(entry.number)
+        if type(entry) is Hurry and (call := self.calls.pop(entry.number, None)):
+            call.lose()
 
     def ask(self, shard: int) -> None:
         """Somebody may have the shard now."""
@@ -99,10 +98,8 @@ class AskingAgain:
         waits_ns = getattr(call.sent.command, "wait_ns", 0) if call.sent else 0
         if call.sent and waits_ns:
             passed = round((asyncio.get_running_loop().time() - call.since) * SECOND_NS)
-            rest = 0 if call.number in self._hurried else max(0, waits_ns - passed)
-            call.sent = call.sent._replace(command=replace(call.sent.command, wait_ns=rest))
+            call.sent = call.sent._replace(command=replace(call.sent.command, wait_ns=max(0, waits_ns - passed)))
             call.since = asyncio.get_running_loop().time()
-        self._hurried.discard(call.number)
         return call
 
     # ── Until somebody has the shard ────────────────────────────────────────────────────────────────────────
@@ -118,7 +115,6 @@ class AskingAgain:
         now = asyncio.get_running_loop().time()
         for call in [call for call in self.calls.values() if call.until <= now]:
             del self.calls[call.number]
-            self._hurried.discard(call.number)
             call.lose()
         for shard in {call.sent.shard for call in self.calls.values() if call.sent}:
             self.ask(shard)
