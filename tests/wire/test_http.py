@@ -477,7 +477,7 @@ def test_a_client_that_never_reads_loses_its_place(start_broker: StartBroker) ->
     with open_when_there_is_room(broker) as deaf:
         deaf.send(encode_request("GET", "/messages/big") * 30)
         with open_when_there_is_room(broker) as lively:
-            wait_until(lambda: b"\npenstock_unread_bytes 0\n" not in lively.request("GET", "/metrics").body, "unread")
+            wait_until(lambda: b"\npenstock_unread_bytes 0.0\n" not in lively.request("GET", "/metrics").body, "unread")
             assert lively.request("DELETE", "/queues/big").status == 200
             with open_when_there_is_room(broker) as other:  # Once the deaf client is gone.
                 assert other.request("GET", "/health").body == b"green"
