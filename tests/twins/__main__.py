@@ -9,18 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
-from multiprocessing import get_context
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from tests.twins.processes import AGAINST, pair
-from tests.twins.programs import Program, program_of
-from tests.twins.rows.tables import ROWS, beginning
-from tests.twins.simulated import SIMULATED, simulated
-from tests.twins.twins import Comparison, Found, compare, shown, shrunk
+from tests.twins.many import alone, comparisons, programs_of
+from tests.twins.processes import AGAINST
+from tests.twins.programs import Program
+from tests.twins.simulated import SIMULATED
+from tests.twins.twins import Found, shown, shrunk
 
 STEPS = 25
 
@@ -31,23 +25,25 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each program")
     parser.add_argument(
-        "--against", choices=[*AGAINST, *SIMULATED], default="workers2", help="what is compared with one process"
+        "--against", choices=[*AGAINST, *SIMULATED], default="simulated2", help="what is compared with one process"
     )
     parser.add_argument("--processes", type=int, default=1, help="how many simulations at once")
     parser.add_argument("--keep-going", action="store_true", help="show all differences, without shrinking")
-    asked = parser.parse_args()
-    return _run(asked)
+    return _run(parser.parse_args())
 
 
 def _run(asked: argparse.Namespace) -> int:
     began, failures, steps = time.monotonic(), 0, 0
     met: set[str] = set()
-    for program, comparison in _comparisons(asked):
+    seeds = range(asked.seed, asked.seed + asked.seeds)
+    programs = programs_of(seeds, asked.steps, asked.against)
+    compared = comparisons(programs, asked.against, asked.processes)
+    for seed, program, comparison in zip(seeds, programs, compared, strict=True):
         met |= comparison.met
         steps += comparison.steps
         if comparison.found:
             failures += 1
-            print(f"program {program.stamp}: {comparison.found}", flush=True)
+            print(f"seed {seed}: {comparison.found}", flush=True)
             if not asked.keep_going:
                 _show_smallest(program, comparison.found, asked.against)
                 break
@@ -56,49 +52,18 @@ def _run(asked: argparse.Namespace) -> int:
     return bool(failures)
 
 
-def _comparisons(asked: argparse.Namespace) -> Iterator[tuple[Program, Comparison]]:
-    seeds = range(asked.seed, asked.seed + asked.seeds)
-    is_timed = asked.against in SIMULATED
-    programs = (program_of(seed, ROWS, beginning, asked.steps, is_timed=is_timed) for seed in seeds)
-    if is_timed:
-        yield from _simulated(list(programs), asked.against, asked.processes)
-        return
-    with TemporaryDirectory() as folder, pair(Path(folder), asked.against) as twins:
-        yield from ((program, compare(program, *twins)) for program in programs)
-
-
-def _simulated(programs: list[Program], against: str, processes: int) -> Iterator[tuple[Program, Comparison]]:
-    if processes == 1:
-        yield from ((program, _compared(program, against)) for program in programs)
-        return
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        try:
-            yield from zip(programs, pool.map(_compared, programs, repeat(against), chunksize=10), strict=True)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _compared(program: Program, against: str) -> Comparison:
-    """On twins of its own."""
-    if against in SIMULATED:
-        with simulated(program.stamp, *SIMULATED[against]) as simulated_twins:
-            return compare(program, *simulated_twins)
-    with TemporaryDirectory() as folder, pair(Path(folder), against) as twins:
-        return compare(program, *twins)
-
-
 def _show_smallest(program: Program, found: Found, against: str) -> None:
     """Each try has twins of its own: the names of a program are known to those that have played it."""
 
     def differs(shorter: Program) -> bool:
-        tried = _compared(shorter, against).found
+        tried = alone(shorter, against).found
         return tried is not None and tried.kind == found.kind
 
     if not differs(program):
         print("it does not differ on twins of its own")
         return
     smallest = shrunk(program, differs)
-    print(f"{shown(smallest)}\n{_compared(smallest, against).found}\n", flush=True)
+    print(f"{shown(smallest)}\n{alone(smallest, against).found}\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def _stays_where_it_is_leased(_: Part, one: Any, several: Any) -> bool:
 
 def _deduplicates(part: Part, one: Any, _: Any) -> bool:
     """Some queue does, and a message was published to several."""
-    return any(queue.get("message_deduplication") for queue in one.state.values()) and _has_roots(part)
+    return "'message_deduplication': True" in str(part.before) and _has_roots(part)
 
 
 def _has_roots(part: Part) -> bool:
@@ -91,9 +91,45 @@ def _published(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
             )
 
 
+def _are_of_one_message(part: Part, *_: Any) -> bool:
+    step = part.before[-1]
+    return isinstance(step, Http) and isinstance(step.body, list) and len(step.body) > 1
+
+
+def _is_known_at_home(part: Part, *_: Any) -> bool:
+    """A message went to several queues, and content was published again."""
+    bodies = [str(each.get("message")) for each in _published(part.before)]
+    return _has_roots(part) and len(set(bodies)) < len(bodies)
+
+
+def _is_unknown(_: Part, __: Any, several: Any) -> bool:
+    return "outcome_unknown" in str(several.answer)
+
+
+def _are_the_same_queues(_: Part, one: Any, several: Any) -> bool:
+    def names(seen: Any) -> list[str]:
+        return sorted(each["name"] for each in seen.answer["body"].get("queues") or seen.answer["body"]["channels"])
+
+    return names(one) == names(several)
+
+
+def _went_straight(_: Part, one: Any, several: Any) -> bool:
+    """A message that was popped at once has the sequence 0."""
+
+    def popped(seen: Any) -> list[int]:
+        frames = [each for name, heard in seen.heard.items() if name.startswith("glovebox") for each in heard]
+        return sorted(each["sequence"] for each in frames if isinstance(each, dict) and each.get("finished"))
+
+    return popped(one) != popped(several) and len(popped(one)) == len(popped(several))
+
+
 def _names_more(part: Part, one: Any, several: Any) -> bool:
     """Though they have the same messages."""
     return one.state == several.state and set(part.one) < set(part.several)
+
+
+def _is_made_anew(part: Part, *_: Any) -> bool:
+    return (part.one, part.several) == (200, 201)
 
 
 def _is_over_queues(part: Part, *_: Any) -> bool:
@@ -115,7 +151,8 @@ def _came_together(part: Part, one: Any, several: Any) -> bool:
     if not _TAKES.fullmatch(part.step) and not part.at.startswith("heard."):
         return False
     lists = [each.body for each in part.before if isinstance(each, Http) and each.target == "/v1/publish"]
-    return bool(one.state == several.state and any(isinstance(body, list) and len(body) > 1 for body in lists))
+    is_there = one.state == several.state or _stays_where_it_is_leased(part, one, several)
+    return is_there and any(isinstance(body, list) and len(body) > 1 for body in lists)
 
 
 _STATUS = r"state\.[^.]+\.status\.(messages|leased|delayed|ready|last_sequence|oldest_message_age)"
@@ -126,7 +163,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         "A message with a dead-letter queue in another shard leaves when its last lease ends, not when its last"
         " delivery begins.",
         ".*",
-        _STATUS,
+        rf"{_STATUS}|heard\.glovebox.*",
         _stays_where_it_is_leased,
         ends=True,
     ),
@@ -139,19 +176,35 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         ends=True,
     ),
     Difference(
-        "ids from other queues",
-        "a queue that deduplicates takes precedence over the first one only in the shard of the first queue.",
-        ".*",
-        ".*",
-        _deduplicates,
-        ends=True,
-    ),
-    Difference(
         "copies come after",
         "Copies for channels and further queues of other shards, dead letters and redriven messages follow",
         ".*",
         r"(answer|heard)\..*",
         _came_together,
+        ends=True,
+    ),
+    Difference(
+        "requests in parts",
+        "If a part is refused after another was stored, the whole is `outcome_unknown`, and says how many are stored",
+        "POST (/v1/publish|/post|/pull).*",
+        r"(answer|state)\..*",
+        _is_unknown,
+        ends=True,
+    ),
+    Difference(
+        "queues made together",
+        "Queues that one publish creates in several shards may be listed in any order.",
+        "GET (/v1)?/(queues|channels).*",
+        r"answer\.body\.(queues|channels)\[\d+\]\..*",
+        _are_the_same_queues,
+    ),
+    Difference(
+        "fast pops",
+        "A post of glovebox goes straight to a waiting pop only if the client that posts is connected to the process"
+        " that has the queue.",
+        ".*",
+        r"(heard\.glovebox|state\.).*",
+        _went_straight,
         ends=True,
     ),
     Difference(
@@ -161,6 +214,15 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         "POST /v1/(publish|schedules).*",
         r"answer\.body(\[\d+\])?\.(queues|channels)",
         _names_more,
+    ),
+    Difference(
+        "unchanged content goes nowhere else",
+        "Content that the shard of the first queue does not store, because it is unchanged or there already, goes"
+        " nowhere else.",
+        "POST /v1/(publish|schedules).*",
+        r"(answer\.body|state).*",
+        _is_known_at_home,
+        ends=True,
     ),
     Difference(
         "searches go by numbers",
@@ -192,16 +254,34 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         r"answer\.body\.couriers",
         _is_only_there,
     ),
+    Difference(
+        "ids from other queues",
+        "a queue that deduplicates takes precedence over the first one only in the shard of the first queue.",
+        ".*",
+        ".*",
+        _deduplicates,
+        ends=True,
+    ),
 )
 
 
 KNOWN: Final[tuple[Difference, ...]] = (
     Difference("roles of dead-letter queues come late", "", "(GET|HEAD) /v1/stats.*", r"answer\.body\.queues.*"),
+    Difference(
+        "several outcomes of one message",
+        "",
+        "POST /v1/(confirm|extend)",
+        r"(answer\.body|state).*",
+        _are_of_one_message,
+        ends=True,
+    ),
     Difference("waits for copies", "", ".*", r"heard\.poll [56].*", _has_copies, ends=True),
     Difference(
         "documents of copies", "", "(POST /v1/wait|GET /v1/messages/.*)", r"answer\..*", _has_copies, ends=True
     ),
-    Difference("schedules that move", "", "(PUT|PATCH|DELETE|GET|POST|HEAD) /v1/schedules.*", ".*", ends=True),
+    Difference(
+        "schedules that move are new", "", "PUT /v1/schedules/.*", r"answer\.status", _is_made_anew, ends=True
+    ),
     Difference(
         "redrives look for their target first", "", "POST /v1/redrive", r"answer\.(status|body\.\w+)", ends=True
     ),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.twins.programs import ADMIN, Http, Step
+from tests.twins.programs import ADMIN, Http, Say, Step
 
 
 def _ask(method: str, target: str, body: Any = None) -> Step:
@@ -14,7 +14,7 @@ def _ask(method: str, target: str, body: Any = None) -> Step:
 
 
 def _to(*topics: str) -> dict[str, Any]:
-    return {"topics": topics, "message": "m"}
+    return {"topics": [*topics], "message": "m"}
 
 
 def _with_channel(stamp: str) -> tuple[Step, ...]:
@@ -41,6 +41,30 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
         _ask("PUT", f"/v1/queues/b-{stamp}"),
         _ask("POST", "/v1/publish", [_to(f"a-{stamp}", f"b-{stamp}"), _to(f"b-{stamp}")]),
         _ask("GET", f"/messages/b-{stamp}"),
+    ),
+    "unchanged content goes nowhere else": lambda stamp: (
+        _ask("PUT", f"/v1/queues/b-{stamp}"),
+        *(_ask("POST", "/v1/publish", _to(f"a-{stamp}", f"b-{stamp}") | {"key": "k"}) for _ in range(2)),
+    ),
+    "requests in parts": lambda stamp: (
+        _ask("PUT", f"/v1/channels/h-{stamp}", {"topics": ["nothing"]}),
+        _ask("PUT", f"/v1/queues/a-{stamp}"),
+        _ask("POST", "/v1/publish", [_to(f"h-{stamp}"), _to(f"a-{stamp}")]),
+    ),
+    "queues made together": lambda stamp: (
+        _ask("POST", "/v1/publish", [_to(f"{letter}-{stamp}") for letter in "abcdefgh"]),
+        _ask("GET", "/v1/queues?limit=1000"),
+    ),
+    "fast pops": lambda stamp: (
+        *(_ask("PUT", f"/v1/queues/{letter}-{stamp}") for letter in "abcdefgh"),
+        *(
+            Say("glovebox 1", {"type": "pop", "queue": f"{letter}-{stamp}", "timeout": 50, "label": 1})
+            for letter in "abcdefgh"
+        ),
+        *(
+            Say("glovebox 1", {"type": "post", "queue": f"{letter}-{stamp}", "message": "m", "label": 2})
+            for letter in "abcdefgh"
+        ),
     ),
     "more are named": lambda stamp: (
         _ask("PUT", f"/v1/queues/b-{stamp}", {"message_deduplication": True}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
@@ -58,6 +59,9 @@ def differences(one: Any, several: Any, at: str = "") -> Iterator[tuple[str, Any
         yield at, one, several
 
 
+LOOKS = 20  # Before it is believed that twins will not come together again, as the list says.
+
+
 class Comparison:
     """The first unexplained difference of a program, and which explained ones were met."""
 
@@ -87,19 +91,26 @@ def _play(program: Program, one: Player, several: Player, comparison: Comparison
         expected, seen = one.play(step), several.play(step)
         met: set[Difference] = set()
 
+        looks = count(1)
+
         def is_explained() -> bool:
             met.clear()  # noqa: B023
             comparison.found = next(_unexplained(program.steps[:number], expected, seen, met), None)  # noqa: B023
-            if comparison.found:
-                one.look_again(step, expected)  # noqa: B023
-                several.look_again(step, seen)  # noqa: B023
-            return comparison.found is None
+            if not comparison.found and not _ends(met):  # noqa: B023
+                return True
+            one.look_again(step, expected)  # noqa: B023
+            several.look_again(step, seen)  # noqa: B023
+            return not comparison.found and next(looks) > LOOKS  # noqa: B023
 
         twin.until(is_explained)
         comparison.steps += 1
         comparison.met |= {each.name for each in met}
-        if comparison.found or any(each.ends for each in met):
+        if comparison.found or _ends(met):
             return
+
+
+def _ends(met: set[Difference]) -> bool:
+    return any(each.ends for each in met)
 
 
 def _unexplained(steps: Sequence[Step], expected: Seen, seen: Seen, met: set[Difference]) -> Iterator[Found]:
