@@ -2,8 +2,8 @@
 
 Each publisher has keys of its own, and sends its lists to queues of several shards. Every answer is held to what it
 knows. A list whose answer was lost or refused was taken as a whole or not at all; the broker is asked for that when
-the worker is back. In the end the versions of every key are counted, and all messages that were answered with Q are taken
-from the queues: what was answered with U equals one of them.
+the worker is back. In the end the versions of every key are counted, and all messages that were answered with Q are
+taken from the queues: what was answered with U equals one of them.
 
     TORTURE=long      500 kills instead of 3
     TORTURE_KILLS=n   as many

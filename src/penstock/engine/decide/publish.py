@@ -7,6 +7,7 @@ from hashlib import sha256
 
 from penstock.engine.decide.administer import make_queue
 from penstock.engine.decide.draft import Draft
+from penstock.engine.history import content_digest
 from penstock.engine.queue import Queue
 from penstock.engine.runs import alike
 from penstock.errors import Reason
@@ -14,9 +15,30 @@ from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.answers import Receipt, Receipts, Refused
 from penstock.model.commands import NewMessage, Publish, PublishRun
 from penstock.model.events import Logged, LoggedRun
+from penstock.model.shard_events import Versioned
 
 
 def publish(draft: Draft, command: Publish) -> list[Receipt] | Refused:
+    answer = _published(draft, command)
+    if draft.state.queue_step > 1 and not isinstance(answer, Refused):
+        _note_versions(draft, command, answer)
+    return answer
+
+
+def _note_versions(draft: Draft, command: Publish, receipts: Sequence[Receipt]) -> None:
+    """In one of several shards: those that answer for the keys of new versions learn of them."""
+    digests: dict[tuple[str, bytes], bytes] = {}  # Of those in this command.
+    for message, receipt in zip(command.messages, receipts, strict=True):
+        about, key = message.object, message.key
+        if not (about and key and receipt.fresh):
+            continue
+        known, digest = draft.state.history.get(about, key), content_digest(message.body)
+        if digest != digests.get((about, key), known.digest if known else None):
+            draft.events.append(Versioned(draft.now, receipt.queue, receipt.sequence, 1))
+        digests[about, key] = digest
+
+
+def _published(draft: Draft, command: Publish) -> list[Receipt] | Refused:
     """Publish all messages of the command, or none. No other step of the decision adds to the queue, so its sequences
     continue from the last one."""
     queue = draft.queue(command.queue)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.publish import publish, publish_run
 from penstock.engine.decide.publish_topics import publish_topics
-from penstock.engine.history import content_digest
 from penstock.errors import Reason
 from penstock.limits import STAGED_CHUNKS_MAX
-from penstock.model.answers import Answer, Done, Receipt, Refused, RowsTaken, StagedDescription
+from penstock.model.answers import Answer, Done, Refused, RowsTaken, StagedDescription
 from penstock.model.commands import (
     AdmitRows,
     CommitBatch,
@@ -23,7 +20,6 @@ from penstock.model.commands import (
     TakeRows,
 )
 from penstock.model.events import Admitted, BatchCommitted, Staged, Unstaged
-from penstock.model.shard_events import Versioned
 
 _DONE = Done()
 
@@ -96,23 +92,7 @@ def _publish(draft: Draft, command: Publish | PublishRun | PublishTopics) -> Ans
         return publish_topics(draft, command)
     if isinstance(command, PublishRun):
         return publish_run(draft, command)
-    answer = publish(draft, command)
-    if draft.state.queue_step > 1 and not isinstance(answer, Refused):
-        _note_versions(draft, command, answer)
-    return answer
-
-
-def _note_versions(draft: Draft, command: Publish, receipts: Sequence[Receipt]) -> None:
-    """In one of several shards: those that answer for the keys of new versions learn of them."""
-    digests: dict[tuple[str, bytes], bytes] = {}  # Of those in this command.
-    for message, receipt in zip(command.messages, receipts, strict=True):
-        about, key = message.object, message.key
-        if not (about and key and receipt.fresh):
-            continue
-        known, digest = draft.state.history.get(about, key), content_digest(message.body)
-        if digest != digests.get((about, key), known.digest if known else None):
-            draft.events.append(Versioned(draft.now, receipt.queue, receipt.sequence, 1))
-        digests[about, key] = digest
+    return publish(draft, command)
 
 
 def drop_staged(draft: Draft, command: DropStaged) -> Done:

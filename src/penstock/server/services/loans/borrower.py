@@ -53,6 +53,7 @@ class _Errand:
         self._submit, self._reply, self._stage = submit, reply, stage
         self._loans: list[_Loan] = []
         self._engine = borrower.writer.engine
+        self.until = asyncio.get_running_loop().time() + KEYS_WAIT_SECONDS
 
     def go_on(self) -> None:
         if self._left:
@@ -154,12 +155,13 @@ class Borrower(Service):
         self._ports[lender].submit(question, partial(self._answered, loan, errand))
 
     def _answered(self, loan: _Loan, errand: _Errand, answer: Loan | Discarded | Refused) -> None:
-        if isinstance(answer, Refused):
-            if answer.reason is Reason.UNAVAILABLE:  # It may have lent them.
-                self._end_session(loan.lender, loan.session)
-            errand.refuse(_AWAY if answer.reason is Reason.UNAVAILABLE else answer)
-        elif isinstance(answer, Discarded) or self._sessions.get(loan.lender) != loan.session:
-            errand.refuse(_AWAY)
+        if isinstance(answer, Refused) and answer.reason is not Reason.UNAVAILABLE:
+            errand.refuse(answer)
+        elif not isinstance(answer, Loan):  # It may have lent them, or begins another session.
+            self._end_session(loan.lender, loan.session)
+            self._wait(loan.lender, errand)
+        elif self._sessions.get(loan.lender) != loan.session:
+            errand.go_on()
         else:
             loan.lent = self._lent_by(loan.lender == self.shard, loan.keys, answer.versions)
             self._history.lent.update(loan.lent)
@@ -249,11 +251,11 @@ class Borrower(Service):
             keeper(Discarded())
 
     def _wait(self, lender: int, errand: _Errand) -> None:
-        if self._is_stopped:
-            errand.refuse(_STOPPED)
-            return
         running = asyncio.get_running_loop()
-        self._waiting[lender][errand] = running.call_later(KEYS_WAIT_SECONDS, self._give_up, lender, errand)
+        if self._is_stopped or running.time() >= errand.until:
+            errand.refuse(_STOPPED if self._is_stopped else _AWAY)
+        else:
+            self._waiting[lender][errand] = running.call_at(errand.until, self._give_up, lender, errand)
 
     def _give_up(self, lender: int, errand: _Errand) -> None:
         if timer := self._waiting[lender].pop(errand, None):
