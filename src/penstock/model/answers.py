@@ -354,7 +354,8 @@ class Parcels(Packed, frozen=True):
 
 
 class Loan(Packed, frozen=True, gc=False):
-    """The newest versions of keys that a shard lends to another one, in the order in which it asked for them."""
+    """The newest versions of keys that a shard lends to another one, in the order in which it asked for them. Empty:
+    it lends none, because somebody has one of them for too long."""
 
     versions: Sequence[LentVersion | None]
 

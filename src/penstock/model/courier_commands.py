@@ -135,8 +135,8 @@ class KeepLoans(Command, frozen=True, gc=False):
 
 
 class BorrowKeys(Command, frozen=True, gc=False):
-    """Lend a shard the newest versions of these keys. Until it gives them back, nobody else gets them; `Discarded` if
-    somebody has one of them for too long."""
+    """Lend a shard the newest versions of these keys. Until it gives them back, nobody else gets them. `Discarded` if
+    this is not the session that counts."""
 
     borrower: int
     session: int

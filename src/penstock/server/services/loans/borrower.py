@@ -160,6 +160,8 @@ class Borrower(Service):
         elif not isinstance(answer, Loan):  # It may have lent them, or begins another session.
             self._end_session(loan.lender, loan.session)
             self._wait(loan.lender, errand)
+        elif not answer.versions:
+            errand.refuse(_AWAY)
         elif self._sessions.get(loan.lender) != loan.session:
             errand.go_on()
         else:

@@ -61,6 +61,7 @@ class Lender(Service):
         self._sessions: dict[int, int] = {}  # By shard: the one that counts.
         self._opened: set[int] = set()  # What these shards had when this one began is learned.
         self._last_session = 0
+        self._life = object()  # Another one after each start.
         self._learning_of: dict[int, asyncio.Task[None]] = {}  # By shard.
 
     def connect(self, shard: int, ports: Sequence[ClientPort], learning: Learning) -> None:
@@ -75,7 +76,7 @@ class Lender(Service):
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for shard, port in enumerate(self._ports):
-                group.create_task(self._serve_shard(shard, port))
+                group.create_task(self._serve_shard(shard, port, self._life))
 
     async def stop(self) -> None:
         await super().stop()
@@ -89,11 +90,12 @@ class Lender(Service):
             task.cancel()
         self._taken, self._loans, self._waiting = {}, {}, {}
         self._sessions, self._opened = {}, set()
+        self._life = object()
 
     # ── Sessions ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _serve_shard(self, shard: int, port: ClientPort) -> None:
-        while True:
+    async def _serve_shard(self, shard: int, port: ClientPort, life: object) -> None:
+        while life is self._life:  # A task that was cancelled may go on for a step.
             session = self._last_session = max(self._last_session + 1, self.writer.now())
             self._sessions[shard] = session
             if isinstance(await _asked(port, OpenLoans(self._shard, session)), Refused):
@@ -101,7 +103,8 @@ class Lender(Service):
                 continue
             if shard != self._shard:
                 await self._learning.has_come(shard)
-            self._begin(shard)
+            if life is self._life:
+                self._begin(shard)
             if isinstance(await _asked(port, KeepLoans(self._shard, session)), Refused):
                 await asyncio.sleep(COURIER_RETRY_SECONDS)
 
@@ -240,7 +243,7 @@ class Lender(Service):
 
     def _give_up(self, request: _Request) -> None:
         self._remove(request)
-        request.reply(Discarded())
+        request.reply(Loan(()))
         self._serve(request.keys)
 
 
