@@ -477,7 +477,8 @@ def test_a_client_that_never_reads_loses_its_place(start_broker: StartBroker) ->
     with open_when_there_is_room(broker) as deaf:
         deaf.send(encode_request("GET", "/messages/big") * 30)
         with open_when_there_is_room(broker) as lively:
-            wait_until(lambda: b"\npenstock_unread_bytes 0.0\n" not in lively.request("GET", "/metrics").body, "unread")
+            nothing = b"\npenstock_unread_bytes 0.0\n"
+            wait_until(lambda: nothing not in lively.request("GET", "/metrics").body, "it has left something unread")
             assert lively.request("DELETE", "/queues/big").status == 200
             with open_when_there_is_room(broker) as other:  # Once the deaf client is gone.
                 assert other.request("GET", "/health").body == b"green"

@@ -49,6 +49,44 @@ class Crowded(Protocol):
         """Who would hold it is gone."""
 
 
+class Taken:
+    """Room that work beside the writer has while it makes something."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self.abort: Callable[[], None] = _nothing  # Ends the work, because others need the room.
+        self._wanted = 0
+        self._given: asyncio.Future[None] | None = None
+
+    async def take(self, size: int) -> None:
+        """Wait until there is room. So much is held then, until another size is noted."""
+        self._wanted = size
+        self.note(0)
+        if size and not self._room.free(self):
+            self._given = asyncio.get_running_loop().create_future()
+            self._room.wait(self, self)
+            await self._given
+        else:
+            self.note(self._wanted)
+
+    def note(self, size: int) -> None:
+        """So much is held now. If that is too much, others wait; nobody is closed for it at once."""
+        self._room.note(self, size, closes=False)
+
+    def end(self) -> None:
+        self._room.leave(self)
+        self.abort = _nothing
+
+    def has_room(self) -> None:
+        if self._given and not self._given.done():
+            self.note(self._wanted)
+            self._given.set_result(None)
+
+    def cancel(self) -> None:
+        if self._given and not self._given.done():
+            self._given.cancel()
+
+
 class NoRoomError(Exception):
     """The answer has to wait."""
 
@@ -66,6 +104,7 @@ class Room:
         self._first: dict[Holder, None] = {}  # Of those who wait: they hold nothing;
         self._next: dict[Holder, None] = {}  # and these hold little. The others have to read first.
         self._is_due = self._is_serving = False
+        self._relieved_at = 0.0  # When a connection was last closed for those who wait.
         self._soon = soon or _soon
         self._clock = clock
 
@@ -99,12 +138,12 @@ class Room:
         if self._waiting:
             self._serve_soon()
 
-    def note(self, holder: Holder, size: int) -> None:
-        """A client has not taken this much."""
+    def note(self, holder: Holder, size: int, *, closes: bool = True) -> None:
+        """A client has not taken this much. `closes`: too much of it closes the connection that holds the most."""
         self.bytes += size - self._held.pop(holder, 0)
         if size:
             self._held[holder] = size
-            if self.bytes - self._promised > self._bytes_max:
+            if closes and self.bytes - self._promised > self._bytes_max:
                 self._close_greediest(self._bytes_max + self._promised)
         if self._waiting:
             self._rank(holder)
@@ -132,8 +171,11 @@ class Room:
     def relieve(self) -> None:
         """Called now and then: nobody who holds nothing waits for long."""
         holder = next(iter(self._first), None)
-        most = self._bytes_max - MESSAGE_BYTES_MAX
-        if holder and self.bytes > most and self._clock() - self._waiting[holder][0][0] >= ROOM_WAIT_SECONDS_MAX:
+        most, now = self._bytes_max - MESSAGE_BYTES_MAX, self._clock()
+        if holder is None or self.bytes <= most:
+            return
+        if now - max(self._waiting[holder][0][0], self._relieved_at) >= ROOM_WAIT_SECONDS_MAX:
+            self._relieved_at = now
             self._close_greediest(most)
 
     def _rank(self, holder: Holder) -> None:
@@ -189,6 +231,9 @@ def _call(crowded: Crowded) -> None:
         crowded.has_room()
     except Exception:
         logger.exception("answer_failed")
+
+
+def _nothing() -> None: ...
 
 
 def _soon(callback: Callable[[], None]) -> None:

@@ -51,6 +51,9 @@ class Client:
         self.taken.put_nowait(None)
         self._source.close()
 
+    def cut_off(self) -> None:
+        self.fail()
+
     def fail(self) -> None:
         self.taken.put_nowait(b"failed")
 

@@ -87,6 +87,9 @@ class Taken:
     def end(self) -> None:
         self.end_seen = "ended"
 
+    def cut_off(self) -> None:
+        self.fail()
+
     def fail(self) -> None:
         self.end_seen = "failed"
 

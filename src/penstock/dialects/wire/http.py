@@ -91,6 +91,9 @@ class Sink(Protocol):
     def fail(self) -> None:
         """There are more pieces, but they cannot be read: the client must not take what it has for the whole."""
 
+    def cut_off(self) -> None:
+        """The client has not taken what it was given, and others need the room."""
+
 
 class Source(Protocol):
     """Where the pieces of a stream come from. It is asked for one at a time, when the client has taken the last."""

@@ -22,7 +22,7 @@ def page(
     pieces = _pieces(documents, head, tail)
     if body_bytes <= PAGE_PIECE_BYTES:
         return Response(200, b"".join(pieces), JSON)
-    return Stream(200, JSON, _Page(pieces, soon))
+    return Stream(200, JSON, _Page(pieces, soon, body_bytes))
 
 
 def _pieces(documents: Iterable[dict[str, Any]], head: bytes, tail: bytes) -> Iterator[bytes]:
@@ -35,9 +35,13 @@ def _pieces(documents: Iterable[dict[str, Any]], head: bytes, tail: bytes) -> It
     yield bytes(piece) + tail + b"\n"
 
 
+_HELD_PER_BYTE = 2  # The bodies, and what they were read with.
+
+
 class _Page:
-    def __init__(self, pieces: Iterator[bytes], soon: Soon) -> None:
+    def __init__(self, pieces: Iterator[bytes], soon: Soon, body_bytes: int) -> None:
         self._pieces = pieces
+        self.held_bytes = _HELD_PER_BYTE * body_bytes  # Until all pieces are taken.
         self._soon = soon
 
     def pull(self, sink: Sink) -> None:

@@ -249,6 +249,9 @@ class Pieces:
         if self._given and not self._given.done():
             self._given.set_result(None)
 
+    def cut_off(self) -> None:
+        self.fail()
+
     def fail(self) -> None:
         if self._given and not self._given.done():
             why = "the answer of a shard has ended too early"  # Its process has ended, or has handed it over.

@@ -24,6 +24,7 @@ from penstock.model.audit import Actor, actor_of
 from penstock.model.client import Client
 from penstock.model.values import Position
 from penstock.server.measures import Samples, one
+from penstock.server.room import Taken
 from penstock.server.services.audit import Audit
 from penstock.server.services.contract import Service, resolve
 from penstock.server.services.history_writes import HistoryWrites
@@ -131,7 +132,7 @@ class Backups(Service):
     def _source(self, pieces: AsyncGenerator[bytes, None]) -> PieceSource:
         self._pin()
         self.open += 1
-        return PieceSource(self, pieces)
+        return PieceSource(self, pieces, Taken(self.writer.room), _RAW_PIECE_BYTES)
 
     # ── Pieces ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,8 @@ from penstock.server.services.topic_filter import TopicFilter
 from penstock.storage.letters.table import Table, table_of
 from penstock.storage.log.view import Cursor, View
 
+_HELD_PER_BYTE = 3  # Of the log: the batches, what is cut out of them, and the text that is made of that.
+
 
 class EventReader:
     """Reads the events that a query asks for."""
@@ -50,12 +52,17 @@ class EventReader:
         matching = Lookup(lambda number: int(_matches(name(number), query.topics)))
         self._topics = TopicFilter(lambda numbers: matching(numbers) == 1, start.offset) if query.topics else None
         self.next = start
+        self.held_bytes = 0  # What the next pieces are made of. 0: it is read with the next one.
         self._passed: Nanos = 0  # No later event has an earlier time.
 
     @property
     def exhausted(self) -> bool:
         """Whether the query's limit, or its time, is reached."""
         return self._left == 0 or self._is_over
+
+    def next_bytes(self, view: View) -> int:
+        """How much memory the next piece takes, with what it is made of."""
+        return _HELD_PER_BYTE * self._cursor.next_bytes(view, READ_BYTES)
 
     def begin(self) -> bytes:
         return self._encoder.begin(self._start)
@@ -64,6 +71,7 @@ class EventReader:
         """The matching events up to the end of a view, in bounded pieces. If none of the events read for it match, a
         piece has at most how far the reader has come."""
         while not self.exhausted and (batches := self._cursor.read(view, READ_BYTES)):
+            self.held_bytes = _HELD_PER_BYTE * sum([header.total_bytes for header, _ in batches])
             rows = table_of(batches)
             if self._topics:
                 for _ in self._topics.look_back(view, rows, batches[0][0]):
@@ -83,6 +91,9 @@ class EventReader:
                 if len(rows)
                 else (self._encoder.reach(self.next, self._passed),)
             )
+            del rows, next_index, batches, last
+            self.held_bytes = 0
+            yield b""  # Who takes the pieces looks whether there is room for more.
 
     def catch_up(self, passed: Nanos) -> bytes:
         """Everything up to the end of a view was read. `passed`: what is known of the time of later events."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import aclosing, closing, contextmanager
 from functools import partial
 
 from penstock.dialects.native.event_log import EventQuery, From, LogDescription, LogRange, RangeQuery
@@ -23,6 +23,7 @@ from penstock.model.values import Nanos, Position
 from penstock.server.config import EventsConfig
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.work import begin_bill
+from penstock.server.room import Taken
 from penstock.server.services.contract import Service, accepted
 from penstock.server.services.event_encoders import Encoder, MarkedEncoder, TextEncoder, TextOf
 from penstock.server.services.event_reader import EventReader
@@ -67,16 +68,18 @@ class EventStreams(Service):
         with self._admitted():
             view = self.reads.view()
             reader = await self.reads.in_thread(partial(self._open_events, query, view))
+            taken = Taken(self.writer.room)
             if query.follow:
-                return FollowedSource(self, reader)
-            return PieceSource(self, _all_events(self, reader, view))
+                return FollowedSource(self, reader, taken)
+            return PieceSource(self, _all_events(self, reader, view, taken), taken)
 
     async def batches(self, query: RangeQuery) -> LogRange:
         begin_bill("replay_seconds_per_minute", pauses=True)
         with self._admitted():
             view = self.reads.view()
             start, end = await self.reads.in_thread(partial(_bounds, query, view))
-            source = PieceSource(self, _raw(self, view, Cursor(start.position), end.position))
+            pieces = _raw(self, view, Cursor(start.position), end.position)
+            source = PieceSource(self, pieces, Taken(self.writer.room), _RAW_PIECE_BYTES)
             return LogRange(start.offset, end.offset, view.end.offset, end.position - start.position, source)
 
     async def describe(self, names_from: int) -> LogDescription:
@@ -199,22 +202,37 @@ async def _raw(streams: EventStreams, view: View, cursor: Cursor, until: Positio
             yield data
 
 
-async def _all_events(streams: EventStreams, reader: EventReader, view: View) -> AsyncGenerator[bytes, None]:
+async def _read(streams: EventStreams, reader: EventReader, view: View, taken: Taken) -> AsyncGenerator[bytes, None]:
+    """The events of a reader up to the end of a view. While a client does not take its pieces, what they are made of
+    is in memory."""
+    with closing(reader.read(view)) as pieces:
+        while True:
+            if not reader.held_bytes:
+                await taken.take(await streams.reads.in_thread(partial(reader.next_bytes, view)))
+            piece = await streams.reads.in_thread(partial(next, pieces, None))
+            taken.note(reader.held_bytes)
+            if piece is None:
+                return
+            yield piece
+
+
+async def _all_events(
+    streams: EventStreams, reader: EventReader, view: View, taken: Taken
+) -> AsyncGenerator[bytes, None]:
     """The events of a reader up to the end of a view."""
-    in_thread = streams.reads.in_thread
     with closing(reader):
         yield reader.begin()
-        with closing(reader.read(view)) as pieces:
-            while (piece := await in_thread(partial(next, pieces, None))) is not None:
+        async with aclosing(_read(streams, reader, view, taken)) as pieces:
+            async for piece in pieces:
                 yield piece
-        yield await in_thread(reader.end)
+        yield await streams.reads.in_thread(reader.end)
 
 
 class FollowedSource(PieceSource):
     """Feeds the events of a reader as long as the client is connected."""
 
-    def __init__(self, streams: EventStreams, reader: EventReader) -> None:
-        super().__init__(streams, self._follow(reader))
+    def __init__(self, streams: EventStreams, reader: EventReader, taken: Taken) -> None:
+        super().__init__(streams, self._follow(reader), taken)
         self._streams = streams
         self._news = asyncio.Event()  # Set by a commit, or when it is time to end.
         self._ending = asyncio.Event()
@@ -229,8 +247,8 @@ class FollowedSource(PieceSource):
             yield reader.begin()
             while not (self._ending.is_set() or reader.exhausted):
                 view, passed = self._streams.look()
-                with closing(reader.read(view)) as pieces:
-                    while (piece := await reads.in_thread(partial(next, pieces, None))) is not None:
+                async with aclosing(_read(self._streams, reader, view, self._taken)) as pieces:
+                    async for piece in pieces:
                         yield piece
                         if self._ending.is_set():
                             break

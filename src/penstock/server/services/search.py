@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncGenerator, Hashable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from heapq import nsmallest
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from penstock.model.commands import Command, Criteria, ListCandidates, ListHeld,
 from penstock.model.lifecycle import DAMAGED
 from penstock.model.values import Place, Position
 from penstock.server.quotas.work import begin_bill, current_bill
+from penstock.server.room import Taken
 from penstock.server.services.contract import Service, resolve, unrefused
 from penstock.server.services.log_reads import LogReads
 from penstock.server.shells.turns import Turns
@@ -58,8 +60,20 @@ class Searches(Service):
 
     async def search(self, criteria: Criteria, after: Place, limit: int, *, bodies: bool) -> Page:
         begin_bill("search_seconds_per_minute")
-        found = await self.walk(criteria, after, limit, bodies=bodies)
-        return Page(self._named(found.messages), found.after)
+        async with self._room(bodies=bodies):
+            found = await self.walk(criteria, after, limit, bodies=bodies)
+            return Page(self._named(found.messages), found.after)
+
+    @asynccontextmanager
+    async def _room(self, *, bodies: bool) -> AsyncGenerator[None, None]:
+        """For the bodies of a page, until who asked for it has them."""
+        taken = Taken(self.writer.room)
+        try:
+            if bodies:
+                await taken.take(2 * FETCH_BYTES_MAX)
+            yield
+        finally:
+            taken.end()
 
     async def scheduled(self, wanted: ListScheduled, *, bodies: bool) -> Page:
         """One page of the delayed messages: examines all of them, turn after turn, and keeps those that are due
@@ -73,9 +87,10 @@ class Searches(Service):
             found = await self.ask(msgspec.structs.replace(wanted, before=before, place=place))
             kept = nsmallest(limit, kept + found.messages, key=_moment)
             place = found.after
-        read = await self._read(kept, FETCH_BYTES_MAX) if bodies and kept else Read(kept, None)
-        has_more = len(kept) == limit or read.after is not None
-        return Page(self._named(read.messages), _moment(read.messages[-1]) if has_more else None)
+        async with self._room(bodies=bodies):
+            read = await self._read(kept, FETCH_BYTES_MAX) if bodies and kept else Read(kept, None)
+            has_more = len(kept) == limit or read.after is not None
+            return Page(self._named(read.messages), _moment(read.messages[-1]) if has_more else None)
 
     async def walk(self, criteria: Criteria, after: Place, limit: int, *, bodies: bool) -> Found:
         """One page of a search: turn after turn, until it is full, all messages were examined, or its time is

@@ -223,6 +223,9 @@ class ServedRequest:
     def fail(self) -> None:
         self._ended(has_failed=True)
 
+    def cut_off(self) -> None:
+        self.fail()
+
     def _ended(self, *, has_failed: bool) -> None:
         if self._source:
             self._close()

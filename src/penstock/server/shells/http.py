@@ -434,10 +434,12 @@ class HttpConnection(Connection):
         exchange.response = None  # The stream's source knows the flow, and so the exchange.
         head = STATUS_LINES[stream.status] + server.date + stream.headers
         self.transport.write(head + flow.framing() + b"\r\n")
+        self._count_unread()
         flow.begin(finish=server.stopping or self._ended)
 
     def end_stream(self) -> None:
         self._flow = None
+        self._count_unread()
         exchange = self._exchanges.popleft()
         exchange.connection = None
         self._since = self._server.sweeps
@@ -466,7 +468,7 @@ class HttpConnection(Connection):
     def _unread_bytes(self) -> int:
         """Also what is ready for the client, but has to wait for an earlier answer."""
         ready = sum([len(each.response.body) for each in self._exchanges if type(each.response) is Response])
-        return super()._unread_bytes() + ready
+        return super()._unread_bytes() + ready + (self._flow.held_bytes if self._flow else 0)
 
     # ── Time and the end ────────────────────────────────────────────────────────────────────────────────────
 

@@ -39,6 +39,11 @@ class Flow:
         self._asked = False
         self._over = False
 
+    @property
+    def held_bytes(self) -> int:
+        """What the next pieces are made of, if it is in memory."""
+        return getattr(self.source, "held_bytes", 0)
+
     def framing(self) -> bytes:
         """The header lines that say how the body ends."""
         exchange, length = self._exchange, self._length
@@ -101,6 +106,10 @@ class Flow:
             link = transport.get_extra_info("socket")
             link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()
+
+    def cut_off(self) -> None:
+        if self._connection.transport:
+            self._connection.transport.abort()
 
     def close(self) -> None:
         self._over = True

@@ -64,7 +64,7 @@ class Loop:
         """`rounds`, `room`: those of all shards of the process. `wall`: the clock of the machine, which schedules go
         by, if it is not `clock`."""
         wall = wall or clock
-        room = room or Room(UNREAD_BYTES_DEFAULT, scheduler.soon)
+        self.room = room = room or Room(UNREAD_BYTES_DEFAULT, scheduler.soon)
         deadline, calendar = (
             Deadline(clock, scheduler, self._on_deadline),
             Deadline(wall, scheduler, self._on_calendar),

@@ -18,6 +18,7 @@ from penstock.model.client import Client
 from penstock.model.commands import Command, Waiting
 from penstock.model.happening import Happening
 from penstock.model.values import Nanos, Position, Stage
+from penstock.server.room import Room
 from penstock.server.tally import Tally
 from penstock.server.writer.asked import Origin
 from penstock.server.writer.asked import is_over as is_over  # For services.
@@ -101,6 +102,10 @@ class ServicePort(OwnedPort, Protocol):
 
     @property
     def log(self) -> Log: ...
+
+    @property
+    def room(self) -> Room:
+        """For the answers of this process."""
 
     @property
     def recent(self) -> Recent:

@@ -114,6 +114,14 @@ class Cursor:
         self._part: Part | None = None
         self._file: PartFile | None = None
 
+    def next_bytes(self, view: View, bytes_max: int) -> int:
+        """How much `read` will read, approximately."""
+        if self.position >= view.end.position:
+            return 0
+        file, end = self._enter(view)
+        header = _checked_header(self._read(file, HEADER_BYTES), self.position)
+        return max(min(bytes_max, end - self.position), header.total_bytes)
+
     def read(self, view: View, bytes_max: int) -> Batches:
         """The next whole batches, as many as fit into `bytes_max`, at least one; none at the end of the view."""
         if self.position >= view.end.position:
