@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import Reason
-from penstock.model.answers import Discarded, Loan, Refused
-from penstock.model.commands import DescribeObject, NewMessage, Publish, PublishInTurn, PublishTopics
+from penstock.model.answers import Discarded, Loan, Refused, RowsTaken
+from penstock.model.commands import DescribeObject, NewMessage, Publish, PublishInTurn, PublishTopics, TakeRows
 from penstock.model.courier_commands import BorrowKeys, KeepLoans, OpenLoans, ReturnKeys
 from penstock.model.settings import QueueSettings
 from penstock.model.values import LentVersion, Stage
@@ -188,8 +188,11 @@ async def test_what_is_published_without_being_compared_is_a_version_too(shards:
         return Publish("a", [NewMessage(body, object="o", key=key)])
 
     assert len(await ask(shards.of("a"), PublishInTurn([one(b"1")]))) == 1
+    for row, body in enumerate((b"1", b"2", b"1")):  # Of a batch of Spark that another shard has.
+        answer = await ask(shards.of("a"), TakeRows("query", 1, (0, row), (0, row + 1), one(body)))
+        assert isinstance(answer, RowsTaken)
     assert await publish(shards, "b", key, b"1") == "U"
-    assert await versions(shards, key) == 1
+    assert await versions(shards, key) == 3
 
 
 @live
