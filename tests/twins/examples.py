@@ -51,6 +51,10 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
         _ask("PUT", f"/v1/queues/a-{stamp}"),
         _ask("POST", "/v1/publish", [_to(f"h-{stamp}"), _to(f"a-{stamp}")]),
     ),
+    "channels as roots": lambda stamp: (
+        _ask("PUT", f"/v1/channels/h-{stamp}", {"topics": ["nothing"]}),
+        _ask("POST", "/v1/publish", _to(f"a-{stamp}", f"h-{stamp}")),
+    ),
     "queues made together": lambda stamp: (
         _ask("POST", "/v1/publish", [_to(f"{letter}-{stamp}") for letter in "abcdefgh"]),
         _ask("GET", "/v1/queues?limit=1000"),
