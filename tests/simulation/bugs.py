@@ -10,7 +10,6 @@ from penstock.model.answer_bytes import unpack
 from penstock.model.answers import Refused
 from penstock.model.courier_commands import CollectParcels, NoteTaken
 from penstock.model.values import Nanos, Stage
-from penstock.server.services.courier import Courier
 from penstock.server.services.departures import Departures
 from penstock.server.services.loans import borrower
 from penstock.server.services.loans.lender import Lender
@@ -148,10 +147,6 @@ def _lend_to_all(self: Lender, _: Any) -> bool:
     return len(self._opened) == len(self._ports)
 
 
-async def _learn_later(_: Courier, __: int) -> None:
-    """Nothing is waited for."""
-
-
 BUGS = {
     "back-too-early": Bug(
         "shards",
@@ -161,13 +156,6 @@ BUGS = {
         _give_back_early,
     ),
     "lend-to-all": Bug("shards", "a key is lent to two shards at once", Lender, "_is_free", _lend_to_all),
-    "learn-later": Bug(
-        "shards",
-        "a shard that begins lends keys before it has learned what others had stored",
-        Courier,
-        "has_come",
-        _learn_later,
-    ),
     "answer-twice": Bug(
         "shards",
         "a command that was answered is answered again when the link is lost",

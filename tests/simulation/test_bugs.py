@@ -13,7 +13,6 @@ from tests.simulation.many import LIVES, STEPS
 SEEDS = {
     "back-too-early": 25,
     "lend-to-all": 0,
-    "learn-later": 78,
     "answer-twice": 0,
     "forget-in-flight": 0,
     "ready-is-enough": 0,

@@ -105,8 +105,8 @@ class Lender(Service):
                 await self._learning.has_come(shard)
             if life is self._life:
                 self._begin(shard)
-            if isinstance(await _asked(port, KeepLoans(self._shard, session)), Refused):
-                await asyncio.sleep(COURIER_RETRY_SECONDS)
+            await _asked(port, KeepLoans(self._shard, session))
+            await asyncio.sleep(COURIER_RETRY_SECONDS)  # What has ended this one may end the next.
 
     def _begin(self, shard: int) -> None:
         """All is learned that became of what was lent to the shard before."""
