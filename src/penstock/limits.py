@@ -188,6 +188,7 @@ COURIER_PROGRESS_BYTES = 2 << 20  # The same, in bytes of log: it is kept for cu
 COURIER_WAIT_SECONDS = 60  # How long a shard waits for what it is owed before it asks again.
 COURIER_RETRY_SECONDS = 0.1  # After a shard could not be asked.
 KEYS_WAIT_SECONDS = 5.0  # For objects and keys that another shard answers for, and that a third one may have.
+PROMISES_SECONDS_MAX = 1.0  # How long an answer waits for other shards to forget what is here now, or nowhere.
 DOUBT_SECONDS = 10  # How long what was in flight to a log that failed waits until that is read again.
 ASK_AGAIN_LOOK_SECONDS = 0.1  # Between two looks for the process that has a shard whose commands are in doubt.
 OUTCOMES_KEPT_SECONDS = 3600  # Of commands of a process that does not ask any more.

@@ -62,7 +62,7 @@ from penstock.model.events import (
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
-from penstock.model.shard_events import Collected, Decided, Learned, Routed, Taken, Versioned
+from penstock.model.shard_events import Collected, Decided, Learned, Promised, Routed, Taken, Versioned
 from penstock.model.token_events import TokenRevoked, TokenSet
 from penstock.model.tokens import Token
 from penstock.model.values import Position, Stage
@@ -169,6 +169,7 @@ every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
     Learned: st.builds(Learned, *(_i64, _u32, _u64, _i64, _u32), *(_bytes, _bytes)),
     Taken: st.builds(Taken, time=_i64, shard=_u32, serial=_u32),
     Collected: st.builds(Collected, time=_i64, shard=_u32, offset=_u32, serial=_u32),
+    Promised: st.builds(Promised, time=_i64, shard=_u32, wish=_u32, target=_bytes),
     Decided: st.builds(Decided, time=_i64, forgotten=_u32, origin=_bytes, outcomes=_bytes),
     Queued: st.builds(Queued, *(_i64, _u32, _u64, _i64, _i64, _i64, _u32), *(_u32, _u32, _u32, _u32), *(_u32, _u64)),
     Unchanged: st.builds(Unchanged, *(_i64, _u32, _u64, _u32), *(_u32, _u32, _u32, _u32), *(_u32, _u64, _bytes)),

@@ -118,7 +118,6 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     courier_commands.NoteDecided: admit.note_decided,
     courier_commands.LearnChannel: lambda *_: Done(),
     courier_commands.CheckDeadLetterQueue: administer.check_dead_letter_queue,
-    courier_commands.ForgetDeadLetters: administer.forget_dead_letters,
     courier_commands.NameQueues: administer.name_queues,
 }
 DECIDE[Probe] = probe.probe_with(DECIDE)
@@ -186,6 +185,7 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     shard_events.Learned: couriers.learned,
     shard_events.LearnedRun: couriers.learned_run,
     shard_events.Decided: couriers.decided,
+    shard_events.Promised: couriers.promised,
     token_events.TokenSet: credentials.token_set,
     token_events.TokenRevoked: credentials.token_revoked,
 }

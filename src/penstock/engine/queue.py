@@ -30,6 +30,7 @@ class Queue:
         "_priorities",
         "_ready",
         "armed",
+        "changed",
         "created",
         "damaged",
         "delayed",
@@ -52,6 +53,7 @@ class Queue:
         self.name = name
         self.created = created
         self.settings = settings
+        self.changed: Nanos = created  # When its settings were set; as `created`.
         self.last_sequence = 0
         self.rows = Rows()
         self._ready: dict[int, Line] = {}  # By priority.

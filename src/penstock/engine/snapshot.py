@@ -34,6 +34,7 @@ class _QueueFacts(msgspec.Struct):
     settings: QueueSettings
     last_sequence: int
     created: Nanos = 0
+    changed: Nanos = 0
 
 
 def sections_of(state: EngineState) -> Iterator[Section]:
@@ -59,6 +60,7 @@ def sections_of(state: EngineState) -> Iterator[Section]:
 def _queue_sections(queue: Queue) -> Iterator[Section]:
     facts = (queue.number, queue.name, queue.settings.to_store(), queue.last_sequence)
     created = {"created": queue.created} if queue.created else {}
+    created |= {"changed": queue.changed} if queue.changed != queue.created else {}
     yield "queue", msgspec.json.encode(dict(zip(_QueueFacts.__struct_fields__, facts, strict=False)) | created), ()
     for columns in queue.rows.tables():
         yield "rows", b"", columns
@@ -92,6 +94,7 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
             stored = decode_json(facts, _QueueFacts)
             queue = Queue(stored.number, stored.name, stored.settings, stored.created)
             queue.last_sequence = stored.last_sequence
+            queue.changed = stored.changed or stored.created
             state.queues[queue.number] = queue
             state.numbers[queue.name] = queue.number
             state.routing.assign(queue.number, queue.settings.topics)

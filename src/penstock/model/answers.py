@@ -310,6 +310,7 @@ class Owed(Struct, frozen=True, gc=False, array_like=True):
     key_bytes: int
     headers_bytes: int
     reason: str = ""  # Why it is a dead letter, as far as it is known.
+    wish: int = 0  # If it is no message, a `Wish`.
 
 
 class OwedList(Packed, frozen=True):
@@ -338,6 +339,7 @@ class Parcel(Struct, frozen=True, gc=False, array_like=True):
     headers: bytes
     body: bytes
     reason: str = ""
+    wish: int = 0
 
 
 class Parcels(Packed, frozen=True):

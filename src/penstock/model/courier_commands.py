@@ -62,12 +62,6 @@ class Locate(Command, frozen=True):
     serial: int = 0
 
 
-class ForgetDeadLetters(Command, frozen=True):
-    """Remove the redrive policies that name a queue of another shard, which was deleted."""
-
-    name: str
-
-
 class ClaimKey(Command, frozen=True):
     """Remember an idempotency key for a request that is carried out in other shards. Refused if it was used for
     another one. The fields are those of `PublishOnce`."""

@@ -88,6 +88,7 @@ _SCHEDULE_SKIPPED = ("schedule", "next", "due_at", "missed", "error")
 _ROUTED = ("queue", "sequence", "messages", "options")
 _LEARNED = ("queue", "sequence", "created", "object", "key", "content")
 _SENT = ("shard", "target")
+_PROMISED = ("shard", "wish", "target")
 _DECIDED = ("forgotten", "origin", "outcomes")
 _STAGED = ("query", "batch", "part", "chunk", "rows", "expires_at", "data")
 
@@ -129,6 +130,7 @@ class Kind(IntEnum):
     VERSIONED = Row(55, stores=("queue", "sequence", "messages"), about="shard")
     LEARNED = Row(56, stores=_LEARNED, about="shard")
     DECIDED = Row(57, stores=_DECIDED, about="shard")
+    PROMISED = Row(58, stores=_PROMISED, about="shard")
     # The life of a message.
     LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
     FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")

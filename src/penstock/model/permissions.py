@@ -254,5 +254,4 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     courier_commands.NoteDecided: None,
     courier_commands.CheckDeadLetterQueue: _nothing,
     courier_commands.LearnChannel: _nothing,
-    courier_commands.ForgetDeadLetters: _name(_MANAGE),
 }

@@ -83,6 +83,16 @@ class LearnedRun(Event, frozen=True, gc=False):
         return len(self.keys)
 
 
+class Promised(Event, frozen=True, gc=False):
+    """Another shard is to forget something that it knew before this: a `Wish`, and a name. A courier takes it
+    there."""
+
+    kind: ClassVar[Kind] = Kind.PROMISED
+    shard: int
+    wish: int
+    target: bytes
+
+
 class Decided(Event, frozen=True, gc=False):
     """What became of commands of another process, which were decided in this batch: see `engine/outcomes.py`. The
     `forgotten` oldest of its records are no longer known."""
@@ -93,4 +103,4 @@ class Decided(Event, frozen=True, gc=False):
     outcomes: bytes  # The engine does not look into it.
 
 
-SHARD_EVENTS: tuple[type[Event], ...] = (Routed, Taken, Collected, Versioned, Learned, LearnedRun, Decided)
+SHARD_EVENTS: tuple[type[Event], ...] = (Routed, Taken, Collected, Versioned, Learned, LearnedRun, Decided, Promised)

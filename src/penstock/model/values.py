@@ -26,6 +26,14 @@ class Stage(IntEnum):
     SYNC = 2
 
 
+class Wish(IntEnum):
+    """What another shard is asked to forget, because it is here now, or nowhere."""
+
+    NONE = 0
+    FORGET_SCHEDULE = 1  # The schedule of this name.
+    FORGET_DEAD_LETTERS = 2  # The redrive policies that name this queue.
+
+
 Place = tuple[int, int]  # Queue number and sequence of a message.
 
 

@@ -14,6 +14,7 @@ from penstock.errors import Reason
 from penstock.limits import SECOND_NS
 from penstock.model.answers import Delivery, Discarded, Done, Location, Parcels, Redriven, Refused
 from penstock.model.commands import (
+    CreateQueue,
     Criteria,
     Delete,
     DeleteQueue,
@@ -24,9 +25,12 @@ from penstock.model.commands import (
     Redrive,
     Search,
     Settle,
+    UpdateQueue,
 )
-from penstock.model.courier_commands import CheckDeadLetterQueue, ForgetDeadLetters, Locate
+from penstock.model.courier_commands import CheckDeadLetterQueue, Locate
 from penstock.model.kinds import Kind
+from penstock.model.schedule_commands import SetSchedule
+from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Cursor
 from tests.support.courier_rig import NEW_QUEUE, CourierRig
@@ -258,10 +262,65 @@ def test_a_dead_letter_queue_that_was_deleted_is_created_again_when_one_arrives(
 
 def test_a_queue_forgets_a_dead_letter_queue_elsewhere() -> None:
     shards = rig()
-    assert shards.do("a", ForgetDeadLetters("dead")) == Done()
+    wait_a_second(shards)
+    shards.do("dead", DeleteQueue("dead"))
+    assert policy_of(shards) == "dead"
+    shards.run_all()
+    assert policy_of(shards) == ""
+
+
+def test_a_queue_that_names_it_again_before_it_hears_of_that_is_left_alone() -> None:
+    shards = rig()
+    wait_a_second(shards)
+    shards.do("dead", DeleteQueue("dead"))
+    wait_a_second(shards)
+    shards.do("dead", CreateQueue("dead", QueueSettings()))
+    shards.do("a", UpdateQueue("a", QueueSettings(redrive_policy=RedrivePolicy(1, "dead"))))
+    shards.run_all()
+    assert policy_of(shards) == "dead"
+
+
+def policy_of(shards: CourierRig) -> str:
     queue = shards.of("a").engine.queue("a")
     assert queue is not None
-    assert queue.settings.redrive_policy is None
+    policy = queue.settings.redrive_policy
+    return policy.dead_letter_queue if policy else ""
+
+
+def test_a_schedule_that_moved_is_forgotten_where_it_was_whatever_crashes() -> None:
+    shards = rig()
+    shards.do("a", SetSchedule("nightly", Schedule(every_ns=SECOND_NS, queue="a")))
+    shards.run_all()
+    wait_a_second(shards)
+    shards.do("dead", SetSchedule("nightly", Schedule(every_ns=SECOND_NS, queue="dead")))
+    for shard in shards.shards:
+        shard.commit()
+        shard.crash()
+    assert schedules_of(shards) == {"a", "dead"}
+    shards.run_all()
+    assert schedules_of(shards) == {"dead"}
+
+
+def test_a_schedule_that_moved_back_stays_there() -> None:
+    shards = rig()
+    here, there = Schedule(every_ns=SECOND_NS, queue="a"), Schedule(every_ns=SECOND_NS, queue="dead")
+    shards.do("a", SetSchedule("nightly", here))
+    shards.run_all()
+    for wanted in (there, here):
+        wait_a_second(shards)
+        shards.do(wanted.queue, SetSchedule("nightly", wanted))
+    shards.run_all()
+    assert schedules_of(shards) == {"a"}
+
+
+def wait_a_second(shards: CourierRig) -> None:
+    for shard in shards.shards:
+        shard.clock = shard.now() + SECOND_NS
+
+
+def schedules_of(shards: CourierRig) -> set[str]:
+    """The queues in whose shards it is."""
+    return {name for name in ("a", "dead") if "nightly" in shards.of(name).engine.schedules.by_name}
 
 
 def test_a_dead_letter_queue_is_checked_where_it_is() -> None:

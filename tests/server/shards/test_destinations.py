@@ -43,7 +43,7 @@ from penstock.model.commands import (
     Tick,
     UpdateQueue,
 )
-from penstock.model.courier_commands import CheckDeadLetterQueue, ForgetDeadLetters
+from penstock.model.courier_commands import CheckDeadLetterQueue
 from penstock.model.probe import Probe
 from penstock.model.schedule_commands import (
     DeleteSchedule,
@@ -301,19 +301,13 @@ def test_a_change_of_other_settings_asks_no_other_shard() -> None:
     assert isinstance(destination(UpdateQueue("a", settings, ("redrive_policy",)), SHARDS), Parts)
 
 
-def test_a_queue_that_is_deleted_is_forgotten_in_all_other_shards() -> None:
-    parts = parts_of(DeleteQueue("b"))
-    others = [(shard, ForgetDeadLetters("b")) for shard in (0, 2, 3)]
-    assert (parts.commands, parts.in_turn) == ([(1, DeleteQueue("b")), *others], 1)
-    assert parts.join([described("b", 2), Done(), Done(), Done()]) == described("b", 2)
-    assert not parts.goes_on([Refused(Reason.NO_QUEUE, "b")])
+def test_a_queue_is_deleted_in_its_shard_which_promises_that_others_forget_it() -> None:
+    assert destination(DeleteQueue("b"), SHARDS) == 1
 
 
 @pytest.mark.parametrize("wanted", [Schedule(queue="c"), Schedule(topics=("c.new", "a")), Schedule(object="c")])
-def test_a_schedule_is_in_the_shard_of_its_queue_and_in_no_other(wanted: Schedule) -> None:
-    parts = parts_of(SetSchedule("nightly", wanted))
-    others = [(shard, DeleteSchedule("nightly")) for shard in (0, 1, 3)]
-    assert parts.commands == [(2, SetSchedule("nightly", wanted)), *others]
+def test_a_schedule_is_in_the_shard_of_its_queue_which_promises_that_others_forget_it(wanted: Schedule) -> None:
+    assert destination(SetSchedule("nightly", wanted), SHARDS) == 2
 
 
 def planned(name: str) -> ScheduleDescription:

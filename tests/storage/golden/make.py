@@ -71,7 +71,7 @@ from penstock.model.kinds import Kind
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
-from penstock.model.shard_events import Collected, Decided, Learned, Routed, Taken, Versioned
+from penstock.model.shard_events import Collected, Decided, Learned, Promised, Routed, Taken, Versioned
 from penstock.model.token_events import TokenRevoked, TokenSet
 from penstock.model.tokens import Token
 from penstock.model.values import Position, Stage
@@ -525,6 +525,7 @@ VERSIONS_COMMITS: list[list[Event]] = [
 DECIDED_COMMITS: list[list[Event]] = [
     [QueueCreated(at(0), 1, "dead", QueueSettings()), QueueCreated(at(0), 2, "orders", QueueSettings())],
     [logged(1, 1, b"apple"), Decided(at(1), 0, b"process1", b"\x91\x93\x07\x01\xc0")],
+    [Promised(at(1), 3, 1, b"nightly"), Taken(at(2), 3, 1), Promised(at(2), 3, 2, "Größe".encode())],
     [logged(2, 2, b"pear"), Decided(at(2), 1, b"process1", b"\x91\x93\x08\x01\xc0")],
 ]
 

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from msgspec.structs import replace
 
 from penstock.engine.decide.draft import Draft, RefusedError
+from penstock.engine.decide.promises import promise, remove_policies
 from penstock.engine.queue import Queue
 from penstock.engine.state import EngineState
 from penstock.errors import Reason
@@ -14,10 +15,10 @@ from penstock.limits import QUEUE_NUMBER_MAX, QUEUES_MAX
 from penstock.model.access import OWN_QUEUES
 from penstock.model.answers import Done, ObjectDescription, QueueDescription, QueueList, QueueNames, Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeObject, DescribeQueue, ListQueues, UpdateQueue
-from penstock.model.courier_commands import CheckDeadLetterQueue, ForgetDeadLetters, NameQueues
+from penstock.model.courier_commands import CheckDeadLetterQueue, NameQueues
 from penstock.model.events import QueueChanged, QueueRemoved
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Nanos
+from penstock.model.values import Nanos, Wish
 
 
 def create_queue(draft: Draft, command: CreateQueue) -> QueueDescription:
@@ -68,26 +69,14 @@ def delete_queue(draft: Draft, command: DeleteQueue) -> QueueDescription | Refus
     queue = draft.queue(command.name)
     if queue is None:
         return Refused(Reason.NO_QUEUE, command.name)
-    _remove_policies(draft, queue.name)
+    remove_policies(draft, queue.name, draft.now)
     draft.events.append(QueueRemoved(draft.now, queue.number))
+    promise(draft, Wish.FORGET_DEAD_LETTERS, queue.name)
     return _description(queue, draft.now)
-
-
-def forget_dead_letters(draft: Draft, command: ForgetDeadLetters) -> Done:
-    _remove_policies(draft, command.name)
-    return Done()
 
 
 def check_dead_letter_queue(draft: Draft, command: CheckDeadLetterQueue) -> Done | Refused:
     return Done() if draft.queue(command.name) else Refused(Reason.NO_DEAD_LETTER_QUEUE, command.name)
-
-
-def _remove_policies(draft: Draft, name: str) -> None:
-    """Messages of queues with this dead-letter queue are dropped from now on when they fail."""
-    for other in draft.state.queues.values():
-        policy = other.settings.redrive_policy
-        if policy and policy.dead_letter_queue == name and other.name != name:
-            draft.events.append(QueueChanged(draft.now, other.number, replace(other.settings, redrive_policy=None)))
 
 
 def describe_queue(draft: Draft, command: DescribeQueue) -> QueueDescription | Refused:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from penstock.engine.decide.administer import make_queue
 from penstock.engine.decide.draft import Draft
+from penstock.engine.decide.promises import keep_promise
 from penstock.engine.queue import Queue
 from penstock.engine.routing import roots
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
@@ -40,7 +41,9 @@ def admit(draft: Draft, command: Admit) -> Done | Discarded:
         return Discarded()
     admission = _Admission(draft, command.create, command.ahead)
     for parcel in command.parcels:
-        if parcel.target:
+        if parcel.wish:
+            keep_promise(draft, parcel.wish, parcel.target, parcel.time + command.ahead)
+        elif parcel.target:
             admission.move(parcel)
         else:
             admission.copy(parcel)

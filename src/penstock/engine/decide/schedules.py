@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.decoding import decode_msgpack
 from penstock.engine.decide.draft import Draft, RefusedError
+from penstock.engine.decide.promises import promise
 from penstock.engine.decide.publish_topics import publish_topics
 from penstock.engine.routing import roots
 from penstock.engine.schedules import Planned
@@ -42,7 +43,7 @@ from penstock.model.schedule_commands import (
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Nanos
+from penstock.model.values import Nanos, Wish
 
 _DONE = Done()
 
@@ -53,8 +54,10 @@ _DONE = Done()
 def set_schedule(draft: Draft, command: SetSchedule) -> ScheduleDescription | Refused:
     before = draft.state.schedules.by_name.get(command.name)
     wanted = command.definition
-    if before and before.definition == wanted:
-        return _description(before)
+    if before and before.definition == wanted and draft.state.queue_step == 1:
+        return _description(
+            before
+        )  # With several shards it may have moved away, and back before that was known here.
     refused = _room_refusal(draft, before, wanted) or _target_refusal(draft, wanted)
     if refused:
         return refused
@@ -66,6 +69,7 @@ def set_schedule(draft: Draft, command: SetSchedule) -> ScheduleDescription | Re
             why = f"no day matches {wanted.cron}" if wanted.cron else "it starts after the year 2262"
             return Refused(Reason.NEVER_RUNS, why)
     draft.events.append(ScheduleSet(draft.now, command.name, wanted, following))
+    promise(draft, Wish.FORGET_SCHEDULE, command.name)  # It may have moved here.
     described = _description(before or Planned(command.name, wanted, following, following))
     return msgspec.structs.replace(described, definition=wanted, next=following, error="", is_new=before is None)
 

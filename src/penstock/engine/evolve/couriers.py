@@ -16,6 +16,7 @@ from penstock.model.shard_events import (
     Decided,
     Learned,
     LearnedRun,
+    Promised,
     Routed,
     Taken,
     Versioned,
@@ -75,6 +76,14 @@ def sent(state: EngineState, event: Sent, _: Position) -> None:
         )
     )
     state.couriers.away.setdefault(place[0], {})[event.shard] = outbox.last
+
+
+def promised(state: EngineState, event: Promised, position: Position) -> None:
+    """It goes the way of messages that leave, but there is none."""
+    outbox = state.couriers.outbox(event.shard)
+    times = (event.time, event.time, event.time)
+    texts = ("", event.target.decode(), *times, 0, "", "", "", "")
+    outbox.add(Owed(outbox.last + 1, (0, 0), *texts, 0, position, 0, 0, 0, "", event.wish))
 
 
 def taken(state: EngineState, event: Taken, _: Position) -> None:

@@ -18,7 +18,9 @@ def queue_created(state: EngineState, event: QueueCreated, _: Position) -> None:
 
 
 def queue_changed(state: EngineState, event: QueueChanged, _: Position) -> None:
-    state.queues[event.queue].settings = event.settings
+    queue = state.queues[event.queue]
+    queue.settings = event.settings
+    queue.changed = event.time if state.queue_step > 1 else 0
     state.routing.assign(event.queue, event.settings.topics)
 
 

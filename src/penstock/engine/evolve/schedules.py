@@ -8,7 +8,7 @@ from penstock.model.values import Position
 
 
 def schedule_set(state: EngineState, event: ScheduleSet, _: Position) -> None:
-    state.schedules.define(event.schedule, event.definition, event.next)
+    state.schedules.define(event.schedule, event.definition, event.next, event.time)
 
 
 def schedule_ran(state: EngineState, event: ScheduleRan, _: Position) -> None:

@@ -241,6 +241,12 @@ class Departures(Service):
         while any(self._has.get(each, 0) < offset for each in self.others):
             await self._had.wait()
 
+    async def all_took(self) -> None:
+        """Wait until all others have, durably, what has left for them up to now."""
+        left = {shard: outbox.last for shard, outbox in self.writer.engine.couriers.outboxes.items()}
+        while any(shard not in self._reached or self._reached[shard].serial < last for shard, last in left.items()):
+            await self._had.wait()
+
     def _note_has(self, shard: int, offset: int) -> None:
         self._has[shard] = offset
         had, self._had = self._had, asyncio.Event()
@@ -424,7 +430,7 @@ class Departures(Service):
 
     def _parcel(self, owed: Owed) -> Parcel | None:
         try:
-            return moved(owed, self.writer.log.read(owed.position, bytes_of(owed)))
+            return moved(owed, self.writer.log.read(owed.position, bytes_of(owed)) if bytes_of(owed) else b"")
         except DamagedExtentError as error:
             self.writer.report_damage(error)
             logger.critical("message_lost", extra={"reason": str(error), "target": owed.target})

@@ -308,25 +308,10 @@ def _all_done(answers: list[Any]) -> bool:
     return not isinstance(answers[-1], Refused)
 
 
-def _delete_queue(command: commands.DeleteQueue, shards: ShardMap) -> Destination:
-    """Then no queue of another shard has it as its dead-letter queue any more."""
-    home = shards.of_name(command.name)
-    return _then_others(home, command, courier_commands.ForgetDeadLetters(command.name), shards)
-
-
-def _then_others(home: int, command: Command, following: Command, shards: ShardMap) -> Destination:
-    """A command, and when it is done another one for all other shards. The answer is that to the first."""
-    if shards.shards == 1:
-        return home
-    others = [(shard, following) for shard in range(shards.shards) if shard != home]
-    return Parts([(home, command), *others], lambda answers: answers[0], 1, _all_done)
-
-
-def _set_schedule(command: schedule_commands.SetSchedule, shards: ShardMap) -> Destination:
-    """A schedule is in the shard of the queue that it publishes to. It may have been in another one before."""
+def _set_schedule(command: schedule_commands.SetSchedule, shards: ShardMap) -> int:
+    """The shard of the queue that it publishes to. It may have been in another one before, which forgets it."""
     wanted = command.definition
-    home = shards.of_name(wanted.queue or roots(wanted.topics, wanted.object)[0])
-    return _then_others(home, command, schedule_commands.DeleteSchedule(command.name), shards)
+    return shards.of_name(wanted.queue or roots(wanted.topics, wanted.object)[0])
 
 
 # ── All shards ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -434,8 +419,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
     ),
     **dict.fromkeys((commands.CreateQueue, commands.UpdateQueue), _settings),
     Probe: _probe,
-    commands.DeleteQueue: _delete_queue,
-    commands.DescribeQueue: _name,
+    **dict.fromkeys((commands.DeleteQueue, commands.DescribeQueue), _name),
     schedule_commands.SetSchedule: _set_schedule,
     **dict.fromkeys(
         (schedule_commands.DeleteSchedule, schedule_commands.RunSchedule, schedule_commands.DescribeSchedule),
@@ -468,7 +452,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
     **dict.fromkeys((commands.ReadClaimed, commands.FinishClaimed), _claimed),
     # Parts of other commands.
     **dict.fromkeys(
-        (courier_commands.CheckDeadLetterQueue, courier_commands.ForgetDeadLetters, courier_commands.LearnChannel),
+        (courier_commands.CheckDeadLetterQueue, courier_commands.LearnChannel),
         None,
     ),
     # Only services of a shard and routers send these.

@@ -4,13 +4,15 @@ and what happened to messages that they follow."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from penstock.model.answers import Done
+from penstock.limits import PROMISES_SECONDS_MAX
+from penstock.model.answers import Done, Refused
 from penstock.model.client import Client
-from penstock.model.commands import Command, DescribeObject, PublishOnce, PublishTopics
+from penstock.model.commands import Command, DeleteQueue, DescribeObject, PublishOnce, PublishTopics
 from penstock.model.courier_commands import (
     BorrowKeys,
     CollectParcels,
@@ -20,18 +22,22 @@ from penstock.model.courier_commands import (
     Recall,
     ReturnKeys,
 )
+from penstock.model.schedule_commands import SetSchedule
 from penstock.model.values import Stage
 from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
 from penstock.server.shards.keyed import KEYED, Key, keys_of
 from penstock.server.writer.port import Pending, Reply, ServicePort, through
 
 _TO_TOPICS = frozenset((PublishTopics, PublishOnce))
+_PROMISING = frozenset((SetSchedule, DeleteQueue))  # Other shards have to forget something.
 
 
 class Collecting(Protocol):
     channels: ChannelsElsewhere
 
     def collect(self, command: CollectParcels, reply: Reply) -> asyncio.Task[None]: ...
+
+    async def all_took(self) -> None: ...
 
 
 class Recalling(Protocol):
@@ -72,6 +78,7 @@ class OwnPort:
         self._departures = departures
         self._recalls = recalls
         self._borrower = borrower
+        self._promises: set[asyncio.Task[None]] = set()
         self._acts: dict[type[Command], Callable[[Any, Reply], Pending | None]] = {
             CollectParcels: lambda command, reply: _Collected(departures.collect(command, reply)),
             Recall: recalls.recall,
@@ -100,6 +107,8 @@ class OwnPort:
             reply(Done())
             return None
         kind = type(command)
+        if kind in _PROMISING:
+            reply = through(reply, partial(self._when_kept, reply))
         if kind in _TO_TOPICS and (change := self._departures.channels.naming(command)):
             reply = through(reply, _changing(reply, change), change)
         if kind in KEYED and (keys := keys_of(command, self._writer.engine)):
@@ -108,6 +117,24 @@ class OwnPort:
             self._borrower.carry_out(keys, partial(self._submit_as, client, command), reply, stage)
             return None
         return self._submit_as(client, command, reply, stage)
+
+    def _when_kept(self, reply: Reply, answer: Any) -> None:
+        """When the other shards have done their part, so that the client sees it; but it does not wait for long for
+        one that is away: what was promised is kept then, too."""
+        if isinstance(answer, Refused):
+            reply(answer)
+        else:
+            task = asyncio.create_task(self._give_when_kept(reply, answer))
+            self._promises.add(task)
+            task.add_done_callback(self._promises.discard)
+
+    async def _give_when_kept(self, reply: Reply, answer: Any) -> None:
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PROMISES_SECONDS_MAX):
+                    await self._departures.all_took()
+        finally:
+            reply(answer)
 
 
 def _changing(reply: Reply, change: Callable[[Any], Any]) -> Reply:

@@ -95,6 +95,7 @@ def moved(owed: Owed, extent: bytes) -> Parcel:
         headers=extent[headers_at:],
         body=extent[:key_at],
         reason=owed.reason,
+        wish=owed.wish,
     )
 
 

@@ -66,6 +66,7 @@ RENAMED = {
     "messages": "receives",
     "options": "priority",
     "shard": "to_queue",
+    "wish": "priority",
 }
 SLOTS = {
     **dict.fromkeys(("body", "result", "reason", "extent", "answer", "outcomes", "content"), "body"),
