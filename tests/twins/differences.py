@@ -91,11 +91,6 @@ def _published(steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
             )
 
 
-def _are_of_one_message(part: Part, *_: Any) -> bool:
-    step = part.before[-1]
-    return isinstance(step, Http) and isinstance(step.body, list) and len(step.body) > 1
-
-
 def _is_known_at_home(part: Part, *_: Any) -> bool:
     """A message went to several queues, and content was published again."""
     bodies = [str(each.get("message")) for each in _published(part.before)]
@@ -280,14 +275,6 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
 
 KNOWN: Final[tuple[Difference, ...]] = (
     Difference("roles of dead-letter queues come late", "", "(GET|HEAD) /v1/stats.*", r"answer\.body\.queues.*"),
-    Difference(
-        "several outcomes of one message",
-        "",
-        "POST /v1/(confirm|extend)",
-        r"(answer\.body|state).*",
-        _are_of_one_message,
-        ends=True,
-    ),
     Difference(
         "moments of a simulation have no length", "", "GET /v1/events.*", r"answer\.body\[.*", _has_copies, ends=True
     ),

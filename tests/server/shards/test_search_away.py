@@ -127,6 +127,16 @@ async def test_a_dead_letter_is_finished_by_its_id(store: Store) -> None:
 
 
 @live
+async def test_of_several_outcomes_of_one_message_the_first_counts(store: Store) -> None:
+    await store.ask(Publish("a", [NewMessage(b"1")]))
+    (message,) = await store.ask(Fetch("a"))
+    place = (message.queue, message.sequence)
+    outcomes = [Settle(*place, "retry"), Settle(*place, "success")]
+    assert await store.ask(SettleMany(outcomes)) == [Done(), Discarded()]
+    await until(lambda: store.shards.bodies("dead").total() == 1)
+
+
+@live
 async def test_some_of_several_messages_are_elsewhere(store: Store) -> None:
     first, second = await store.dead_letters(2)
     await store.ask(Publish("a", [NewMessage(b"here")]))

@@ -64,11 +64,13 @@ def follow(home: int, ports: Sequence[ClientPort], send: Send, command: Any, rep
 
 
 def follow_each(home: int, ports: Sequence[ClientPort], send: Send, command: Any, reply: Reply) -> Reply:
-    """As `follow`, for a command about several messages."""
+    """As `follow`, for a command about several messages. Of several items about one message only the first is sent
+    on: as in its home, that one counts."""
     items = command.finishes if isinstance(command, FinishMany) else command.settles
+    firsts = {(item.queue, item.sequence): at for at, item in reversed(list(enumerate(items)))}.values()
 
     def answered(answers: Any) -> None:
-        missing = [] if isinstance(answers, Refused) else [at for at, each in enumerate(answers) if is_missing(each)]
+        missing = [] if isinstance(answers, Refused) else [at for at in sorted(firsts) if is_missing(answers[at])]
         found, left = list(answers) if missing else answers, len(missing)
 
         def replace(at: int, answer: Any) -> None:
