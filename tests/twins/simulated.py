@@ -43,8 +43,7 @@ from tests.support.ws_client import WsClient
 from tests.twins.player import MARKS
 from tests.twins.programs import ADMIN, SCOPES
 
-logging.getLogger("penstock").setLevel(logging.ERROR)
-
+_LOG = logging.getLogger("penstock")
 _BEGIN = 1_800_000_000 * SECOND_NS
 _BOSS = "boss"
 _DAY_SECONDS = 86_400.0
@@ -322,7 +321,9 @@ SIMULATED = {"simulated2": (2, 4), "simulated3": (3, 6)}
 
 @contextmanager
 def simulated(seed: str, workers: int, shards: int) -> Iterator[tuple[SimulatedTwin, SimulatedTwin]]:
-    """One process, and so many workers."""
+    """One process, and so many workers. They log only what nobody should see."""
+    level = _LOG.level
+    _LOG.setLevel(logging.ERROR)
     folder = Path(mkdtemp(dir=_RAM if _RAM.is_dir() else None))
     world = Simulation(seed)
     twins: list[SimulatedTwin] = []
@@ -334,3 +335,4 @@ def simulated(seed: str, workers: int, shards: int) -> Iterator[tuple[SimulatedT
         for each in twins:
             each.end()
         shutil.rmtree(folder)
+        _LOG.setLevel(level)

@@ -34,7 +34,7 @@ class Planned(msgspec.Struct, omit_defaults=True, gc=False):
     last_run: Nanos = 0
     last_place: Place | None = None
     error: str = ""
-    set_at: Nanos = 0  # When it was created or changed.
+    set_at: Nanos = 0  # When it was created or changed; only where there are several shards.
 
     @property
     def armed(self) -> Nanos:
@@ -85,12 +85,12 @@ class Schedules:
             heappush(self._heap, (planned.armed, planned.name))
         self._tidy()
 
-    def define(self, name: str, definition: Schedule, following: Nanos, now: Nanos) -> None:
+    def define(self, name: str, definition: Schedule, following: Nanos, set_at: Nanos) -> None:
         before = self.by_name.get(name)
         self.bytes += definition.size - (before.definition.size if before else 0)
         planned = before or Planned(name, definition, following, following)
         planned.definition, planned.next, planned.due_at, planned.error = definition, following, following, ""
-        planned.set_at = now
+        planned.set_at = set_at
         self.put(planned)
 
     def remove(self, name: str) -> None:

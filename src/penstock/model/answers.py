@@ -14,7 +14,18 @@ from penstock.model.happening import Happening
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.model.tokens import Token
-from penstock.model.values import Cursor, LearnedVersion, LentVersion, Nanos, Packed, Place, Position, Version
+from penstock.model.values import (
+    NOWHERE,
+    Cursor,
+    LearnedVersion,
+    LentVersion,
+    Nanos,
+    Packed,
+    Place,
+    Position,
+    Version,
+    Wish,
+)
 
 
 class Refused(Packed, frozen=True):
@@ -310,7 +321,6 @@ class Owed(Struct, frozen=True, gc=False, array_like=True):
     key_bytes: int
     headers_bytes: int
     reason: str = ""  # Why it is a dead letter, as far as it is known.
-    wish: int = 0  # If it is no message, a `Wish`.
 
 
 class OwedList(Packed, frozen=True):
@@ -339,7 +349,11 @@ class Parcel(Struct, frozen=True, gc=False, array_like=True):
     headers: bytes
     body: bytes
     reason: str = ""
-    wish: int = 0
+
+    @property
+    def wish(self) -> int:
+        """A `Wish`, if this is no message but a promise: see `Promised`."""
+        return self.priority if self.place == NOWHERE else Wish.NONE
 
 
 class Parcels(Packed, frozen=True):

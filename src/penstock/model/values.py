@@ -35,6 +35,7 @@ class Wish(IntEnum):
 
 
 Place = tuple[int, int]  # Queue number and sequence of a message.
+NOWHERE: Place = (0, 0)
 
 
 class Cursor(NamedTuple):

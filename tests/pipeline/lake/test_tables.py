@@ -77,9 +77,9 @@ def test_the_traffic_that_is_compared_has_every_letter_and_every_kind(past: Brok
     of_retention = {Kind.CARRIED, Kind.RECEIVER_MOVED, Kind.RESULT_CARRIED, Kind.NAME_FORGOTTEN}  # Nothing new.
     of_damage = {Kind.DAMAGED, Kind.RESTORED}  # Only a broken disk makes them.
     of_tokens = {Kind.TOKEN_SET, Kind.TOKEN_REVOKED}  # No message is concerned.
-    of_departures = {Kind.ROUTED, Kind.VERSIONED, Kind.SENT, Kind.SENT_AS_DEAD, Kind.TAKEN}
+    of_departures = {Kind.ROUTED, Kind.VERSIONED, Kind.SENT, Kind.SENT_AS_DEAD, Kind.PROMISED, Kind.TAKEN}
     of_arrivals = {Kind.ARRIVED, Kind.CAME_FROM, Kind.COPIED_FROM, Kind.COLLECTED, Kind.LEARNED}
-    of_shards = of_departures | of_arrivals
+    of_shards = of_departures | of_arrivals | {Kind.DECIDED}
     assert set(Kind) - kinds_of(past.data) == of_retention | of_damage | of_tokens | of_shards
     assert set(events_of(past.data)["letter"].to_pylist()) == set("".join(LETTERS.values())) - {"B"}
 

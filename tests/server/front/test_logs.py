@@ -67,13 +67,15 @@ def test_each_cursor_leads_to_what_comes_after_it(store: Store) -> None:
 
 
 def test_0_is_the_beginning_of_every_shard(store: Store) -> None:
-    whole = events_of(store)
-    assert events_of(store, "from=0") == events_of(store, **{"Last-Event-ID": "0"}) == whole
+    whole = facts(events_of(store))
+    assert facts(events_of(store, "from=0")) == facts(events_of(store, **{"Last-Event-ID": "0"})) == whole
     assert rows_of(batches_of(store, "from=0")[1]) == rows_of(batches_of(store)[1])
     with store.connect() as connection:
         followed = Followed(connection, "from=0")
-        followed.next()  # Where it begins.
-        assert [followed.next()[1] for _ in whole] == whole
+        shown: list[dict[str, Any]] = []
+        while len(shown) < len(whole):  # Where nothing matches, only the cursor moves.
+            shown += [event] if (event := followed.next()[1]) else []
+        assert facts(shown) == whole
 
 
 @pytest.mark.parametrize("name", ["from", "Last-Event-ID"])

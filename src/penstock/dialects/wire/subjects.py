@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
 
+from penstock.decoding import decode_json
 from penstock.dialects.wire.http import Request, Response, bad_request, refusal
 from penstock.dialects.wire.json_bounds import NOT_JSON, check_keys
 from penstock.errors import ProtocolError, Reason, RequestError
@@ -43,7 +43,7 @@ def names_in(request: Request, kind: type[_Names]) -> _Names | None:
     """The fields with names of a body that cannot be carried out. None if these are wrong, too."""
     try:
         check_keys(request.body, REQUEST_KEYS_MAX)
-        return msgspec.json.decode(request.body, type=kind)
+        return decode_json(request.body, kind)
     except (ProtocolError, *NOT_JSON):
         return None
 

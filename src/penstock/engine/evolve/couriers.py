@@ -21,7 +21,7 @@ from penstock.model.shard_events import (
     Taken,
     Versioned,
 )
-from penstock.model.values import Cursor, KeyedRun, Position
+from penstock.model.values import NOWHERE, Cursor, KeyedRun, Position
 
 
 def routed(state: EngineState, _: Routed, position: Position) -> None:
@@ -80,10 +80,9 @@ def sent(state: EngineState, event: Sent, _: Position) -> None:
 
 def promised(state: EngineState, event: Promised, position: Position) -> None:
     """It goes the way of messages that leave, but there is none."""
-    outbox = state.couriers.outbox(event.shard)
-    times = (event.time, event.time, event.time)
-    texts = ("", event.target.decode(), *times, 0, "", "", "", "")
-    outbox.add(Owed(outbox.last + 1, (0, 0), *texts, 0, position, 0, 0, 0, "", event.wish))
+    outbox, name, time = state.couriers.outbox(event.shard), event.target.decode(), event.time
+    facts = ("", name, time, time, time, event.wish, "", "", "", "", 0)
+    outbox.add(Owed(outbox.last + 1, NOWHERE, *facts, position, 0, 0, 0))
 
 
 def taken(state: EngineState, event: Taken, _: Position) -> None:

@@ -8,7 +8,8 @@ from penstock.model.values import Position
 
 
 def schedule_set(state: EngineState, event: ScheduleSet, _: Position) -> None:
-    state.schedules.define(event.schedule, event.definition, event.next, event.time)
+    set_at = event.time if state.queue_step > 1 else 0  # Alone, nobody asks.
+    state.schedules.define(event.schedule, event.definition, event.next, set_at)
 
 
 def schedule_ran(state: EngineState, event: ScheduleRan, _: Position) -> None:

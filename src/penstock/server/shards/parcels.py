@@ -95,7 +95,6 @@ def moved(owed: Owed, extent: bytes) -> Parcel:
         headers=extent[headers_at:],
         body=extent[:key_at],
         reason=owed.reason,
-        wish=owed.wish,
     )
 
 
