@@ -72,10 +72,11 @@ class Taker(Protocol):
 class _Client:
     """Those of one client that wait for a turn, in their order."""
 
-    __slots__ = ("is_queued", "rest_until", "spent", "takers")
+    __slots__ = ("dear_until", "is_queued", "rest_until", "spent", "takers")
 
     def __init__(self, spent: float) -> None:
         self.spent = spent  # Seconds, counted from where the others were when it came.
+        self.dear_until = 0.0  # It has taken much lately: what it sends that is cheap is not light.
         self.rest_until = 0.0  # While others are crowded, it begins nothing out of turn.
         self.takers: deque[Taker] = deque()
         self.is_queued = False
@@ -143,7 +144,9 @@ class Turns:
             return False
         receive(data)
         if self._clock() - began <= TURN_COSTLY_CROWDED_SECONDS:
-            self.light += 1
+            client = self._clients.get(taker.client)
+            if client is None or client.dear_until < began:
+                self.light += 1
             taker.was_cheap = True
         else:
             self._note_begun(began)
@@ -178,6 +181,8 @@ class Turns:
         Short turns cost the same, so that who takes them takes as many. Returns the time."""
         now = self._clock()
         taker.was_cheap = now - began <= TURN_COSTLY_CROWDED_SECONDS
+        if not taker.was_cheap:
+            client.dear_until = now + TURN_REMEMBER_SECONDS
         if now - began > (TURN_COSTLY_CROWDED_SECONDS if crowded else TURN_COSTLY_SECONDS):
             self._decide()
             now = self._clock()
