@@ -28,6 +28,7 @@ from tests.support.lakes import FilledLake, assert_same_tables, events_of_shards
 from tests.support.nodes import is_balanced, nodes_on, tables, until
 from tests.support.offline import decoded
 from tests.support.postgres import Postgres
+from tests.support.waiting import wait_until
 
 SHARDS = 4
 QUEUES = [f"queue-{number}" for number in range(8)]
@@ -35,6 +36,8 @@ assert {ShardMap(SHARDS).of_name(name) for name in QUEUES} == set(range(SHARDS))
 ROUNDS = int(os.environ.get("TORTURE_TIMES", "0")) or (10 if LONG else 1)
 ROWS = 12_000  # In a batch.
 EVENTS_PER_BATCH = 15_000
+LOOK_SECONDS_MAX = 90.0
+LOOK_PAUSE_SECONDS = 0.005  # What is looked for may be over after a tenth of a second.
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(3600)]
 
@@ -86,7 +89,7 @@ def meanwhile(cluster: Cluster, fault: Fault, is_time: Callable[[], bool]) -> It
     ended = threading.Event()
 
     def happen() -> None:
-        until(is_time)
+        wait_until(is_time, "it is time for a fault", LOOK_SECONDS_MAX, LOOK_PAUSE_SECONDS)
         with fault(cluster):
             ended.wait()
 
