@@ -23,25 +23,23 @@ logger = logging.getLogger(__name__)
 _WHY = "the connection to the process that has this queue was lost"
 LOST = Refused(Reason.UNAVAILABLE, _WHY)
 _IN_DOUBT = Refused(Reason.OUTCOME_UNKNOWN, _WHY)
+# Couriers and lenders of keys ask again themselves.
+_REPEATED_BY_ITS_SENDER = frozenset(
+    (
+        *(courier_commands.CollectParcels, courier_commands.Recall),
+        *(courier_commands.OpenLoans, courier_commands.KeepLoans),
+        *(courier_commands.BorrowKeys, courier_commands.ReturnKeys),
+    )
+)
 # Done once more, they change nothing, or nothing that anybody would miss.
-_HARMLESS = frozenset(
+_HARMLESS = _REPEATED_BY_ITS_SENDER | frozenset(
     (
         *(commands.DescribeQueue, commands.ListQueues, commands.DescribeObject, commands.LookUp),
         *(commands.AwaitMessage, commands.AwaitResult, commands.DescribeStaged, commands.ReadClaimed),
         *(schedule_commands.DescribeSchedule, schedule_commands.ListSchedules),
         *(token_commands.DescribeToken, token_commands.ListTokens),
         *(courier_commands.Locate, courier_commands.CheckDeadLetterQueue, courier_commands.LearnChannel),
-        *(courier_commands.ClaimKey, courier_commands.ReleaseKey, courier_commands.Recall),
-        *(courier_commands.CollectParcels, courier_commands.NameQueues, Probe),
-        *(courier_commands.OpenLoans, courier_commands.KeepLoans),
-        *(courier_commands.BorrowKeys, courier_commands.ReturnKeys),
-    )
-)
-_REPEATED_BY_ITS_SENDER = frozenset(
-    (
-        *(courier_commands.CollectParcels, courier_commands.Recall),
-        *(courier_commands.OpenLoans, courier_commands.KeepLoans),
-        *(courier_commands.BorrowKeys, courier_commands.ReturnKeys),
+        *(courier_commands.ClaimKey, courier_commands.ReleaseKey, courier_commands.NameQueues, Probe),
     )
 )
 

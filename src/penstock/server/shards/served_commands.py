@@ -87,11 +87,12 @@ class ServedCommands:
 
     def _reply_to(self, port: OwnedPort, entry: Ask) -> Reply:
         """What becomes of a command that changes something is logged, until the other end has the answer."""
-        reply: Reply = self._begin(entry.number)
-        if changes_something(entry.command):
-            reply = Asked(port.origin(self.origin), entry.number, self._give, self)
-            if is_followed(entry.command, _STAGES[entry.stage]):
-                reply = through(reply, partial(self._follow_stored, port, entry.number, reply))
+        if not changes_something(entry.command):
+            return self._begin(entry.number)
+        self._begun = entry.number
+        reply: Reply = Asked(port.origin(self.origin), entry.number, self._give, self)
+        if is_followed(entry.command, _STAGES[entry.stage]):
+            return through(reply, partial(self._follow_stored, port, entry.number, reply))
         return reply
 
     def _submit(self, port: OwnedPort, entry: Ask, reply: Reply) -> None:

@@ -193,9 +193,9 @@ class OutcomeRecords:
 
     def origin(self, name: bytes) -> Origin:
         """A process that asks from now on, and may ask again."""
-        self._commit.note_outcomes = self.note
         found = self._origins.get(name)
         if found is None:
+            self._commit.note_outcomes = self.note
             found = self._origins[name] = Origin(name, self._known(name))
         return found
 
