@@ -86,7 +86,7 @@ docs: setup ## Build the documentation as a site in ./site
 bench: setup ## Run the benchmarks
 	@$(BIN)/python -m bench
 
-torture: setup java postgres ## Kill brokers 2,800 times under load, fail PostgreSQL over, live 14,000 simulated lives, spoil every bit of a log; about 2 hours
+torture: setup java postgres ## Kill brokers 3,300 times under load, fail PostgreSQL over, live 14,000 simulated lives, spoil every bit of a log; about 2.5 hours
 	@TORTURE=long $(BIN)/python -m pytest tests/torture tests/simulation tests/pipeline tests/conformance -m torture --timeout=14400
 
 fuzz: setup ## Look for bytes that break a decoder, a minute for each; guided by coverage if atheris is installed

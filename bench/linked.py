@@ -11,8 +11,7 @@ from pathlib import Path
 import uvloop
 
 from bench.driver import HOST
-from penstock.dialects.wire.http import Pending
-from penstock.model.client import Client
+from penstock.model.client import Client, Pending
 from penstock.model.commands import Command
 from penstock.server.broker import Broker
 from penstock.server.config import Address, Config, HttpConfig, LinesConfig

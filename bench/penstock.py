@@ -95,14 +95,19 @@ class Broker:
 
 
 def ask(
-    port: int, method: str, path: str, body: bytes | None = None, tls: ssl.SSLContext | None = None
+    port: int,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    tls: ssl.SSLContext | None = None,
+    kind: str = "application/json",
 ) -> tuple[int, bytes]:
     """One request that is not part of a load."""
     connection = http.client.HTTPConnection(HOST, port, timeout=HEALTH_SECONDS_MAX)
     if tls:
         connection = http.client.HTTPSConnection(HOST, port, timeout=HEALTH_SECONDS_MAX, context=tls)
     try:
-        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        connection.request(method, path, body, {"Content-Type": kind} if body else {})
         answer = connection.getresponse()
         return answer.status, answer.read()
     except http.client.HTTPException as error:

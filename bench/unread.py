@@ -1,9 +1,10 @@
 """What answers cost that nobody reads: `python -m bench unread`.
 
-Connections ask for much and read nothing, in every shell and stream, with bodies of each size. The broker is on one
-core, everything else on the other. For each kind: by how much the broker's own memory grows (`RssAnon`: files that it
-has mapped do not count), how soon `/health` answers, and the share that honest publishers keep of their rate. What
-misses a bar ends the run with an error, after all kinds are tried. `BENCH_UNREAD=name,…` tries only kinds whose names
+Connections ask for much and read nothing, in every shell and stream, with bodies of each size, and over links between
+workers. The broker is on one core, everything else on the other. For each kind: by how much the broker's own memory
+grows (`RssAnon`: files that it has mapped do not count; of several processes, the one that grows the most, because
+each has the bound), how soon `/health` answers, and the share that honest publishers keep of their rate. What misses
+a bar ends the run with an error, after all kinds are tried. `BENCH_UNREAD=name,…` tries only kinds whose names
 contain one of these.
 """
 
@@ -30,6 +31,7 @@ from bench.load import publish_rate, request
 from bench.penstock import Broker, ask
 from bench.servers import scratch_directory
 from penstock.cli.tls import write_pair
+from penstock.limits import RANGE_BYTES_MAX
 
 Found = dict[str, float]
 
@@ -56,6 +58,7 @@ class Kind(NamedTuple):
     opening: bytes = b""
     is_small: bool = False
     over: str = "http"  # "lines", "tls"
+    workers: int = 1  # With several, most connections are those of a process that does not have the queue.
 
 
 def _receive(queue: str, most: int) -> Callable[[int], bytes]:
@@ -105,10 +108,16 @@ KINDS = {
     "lines small": Kind(_line("small"), 30_000, is_small=True, over="lines"),
     "tls 4 MiB": Kind(_receive("large", 4), 16, over="tls"),
     "tls 16 KiB": Kind(_receive("middle", 1), 1000, over="tls"),
+    "linked 4 MiB": Kind(_receive("large", 4), 16, workers=3),
+    "linked 1 MiB": Kind(_receive("large", 1), 16, workers=3),
+    "linked small, 1,000 at once": Kind(_receive("small", 1000), 200, is_small=True, workers=3),
+    "linked long polls 1 MiB": Kind(_get("/messages/late", **{"X-MQS-MAX-WAIT-TIME": "20"}), 16, workers=3),
+    "linked search": Kind(_get("/v1/search?queue=large&limit=100"), 16, workers=3),
     "events": Kind(_get("/v1/events?follow=true&bodies=true"), 1),
     "sent events": Kind(_get("/v1/events?follow=true&bodies=true", Accept="text/event-stream"), 1),
-    "arrow": Kind(_get("/v1/events?follow=true&bodies=true&format=arrow"), 1),
-    "the log": Kind(_get("/v1/log?from=0&bytes=1000000000"), 1),
+    "arrow": Kind(_get("/v1/events?follow=true&bodies=true", Accept="application/vnd.apache.arrow.stream"), 1),
+    "the log": Kind(_get(f"/v1/log/batches?from=0&max_bytes={RANGE_BYTES_MAX}"), 1),
+    "backup": Kind(_get("/v1/backup/log?from=0&to=100000000"), 1),
     "search": Kind(_get("/v1/search?queue=large&limit=100"), 16),
 }
 
@@ -175,12 +184,14 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self._broker = broker
         self._is_over = False
-        self.peak_bytes = 0
+        self._before = {pid: own_bytes(pid) for pid in processes(broker)}
+        self.grown_bytes = 0
         self.health_seconds: list[float] = []
 
     def run(self) -> None:
         while not self._is_over:
-            self.peak_bytes = max(self.peak_bytes, own_bytes(self._broker.pid))
+            grown = [own_bytes(pid) - before for pid, before in self._before.items()]
+            self.grown_bytes = max(self.grown_bytes, *grown)
             began = time.perf_counter()
             with contextlib.suppress(OSError):
                 ask(self._broker.port, "GET", "/health", tls=self._broker.tls)
@@ -190,6 +201,12 @@ class Watch(threading.Thread):
     def end(self) -> None:
         self._is_over = True
         self.join()
+
+
+def processes(broker: Broker) -> list[int]:
+    """The broker, and its workers if it has some."""
+    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text()
+    return [broker.pid, *map(int, children.split())]
 
 
 def own_bytes(pid: int) -> int:
@@ -205,6 +222,7 @@ def measure(scratch: Path, name: str, connections: int) -> Found:
         pair = folder / "penstock.pem", folder / "penstock.key"
         write_pair(*pair, [HOST], 1)
         options = ["--set", f"unread_bytes_max={BOUND_BYTES}", "--set", "events.readers_max=1000"]
+        options += ["--workers", str(kind.workers)] if kind.workers > 1 else []
         broker = Broker(folder, tuple(options))
         broker.start()
         stack.callback(broker.end)
@@ -218,19 +236,18 @@ def measure(scratch: Path, name: str, connections: int) -> Found:
             broker.start()
         port = broker.lines_port if kind.over == "lines" else broker.port
         alone = 0.0 if ca else on_load_core(publish_rate, port_of(broker), PUBLISHERS, 0.5, SECONDS / 2).per_second
-        before = own_bytes(broker.pid)
         watch = Watch(broker)
         watch.start()
         with _under(name, port, connections, ca):
-            if name.startswith("long polls"):
-                _publish(broker, "late", LARGE_BYTES, 4 * connections)
+            if "long polls" in name:
+                _publish(broker, "late", LARGE_BYTES, 4 * connections, at_once=1)
             time.sleep(SETTLE_SECONDS)
             beside = 0.0 if ca else on_load_core(publish_rate, port_of(broker), PUBLISHERS, 0.5, SECONDS).per_second
             watch.end()
     seconds = sorted(watch.health_seconds)
     return {
-        "growth": (watch.peak_bytes - before) / BOUND_BYTES,
-        "grown_bytes": watch.peak_bytes - before,
+        "growth": watch.grown_bytes / BOUND_BYTES,
+        "grown_bytes": watch.grown_bytes,
         "health_p99_ms": seconds[int(len(seconds) * 0.99)] * 1e3,
         "health_worst_ms": seconds[-1] * 1e3,
         "health_median_ms": statistics.median(seconds) * 1e3,
@@ -252,17 +269,15 @@ def _prepare(broker: Broker) -> None:
             _publish(broker, queue, size, count)
 
 
-def _publish(broker: Broker, queue: str, size: int, count: int) -> None:
+def _publish(broker: Broker, queue: str, size: int, count: int, at_once: int = 1000) -> None:
     part = b"--b\r\nContent-Type: text/plain\r\n\r\n" + b"x" * size + b"\r\n"
-    at_once = max(1, min(1000, (8 << 20) // size))
-    with socket.create_connection((HOST, broker.port)) as link:
-        while count:
-            some = min(count, at_once)
-            count -= some
-            body = part * some + b"--b--\r\n"
-            link.sendall(request("POST", f"/messages/{queue}", body, {"Content-Type": "multipart/mixed; boundary=b"}))
-            answer = link.recv(1 << 20)
-            assert answer.startswith(b"HTTP/1.1 20"), answer
+    at_once = max(1, min(at_once, (8 << 20) // size))
+    while count:
+        some = min(count, at_once)
+        count -= some
+        body = part * some + b"--b--\r\n"
+        status, answer = ask(broker.port, "POST", f"/messages/{queue}", body, kind="multipart/mixed; boundary=b")
+        assert status in {201, 202}, answer
 
 
 def misses(name: str, found: Found) -> list[str]:

@@ -16,7 +16,7 @@ TOPIC, CHANNEL = "prices.export", "price-changes"
 
 def export(client: Client, rows: Iterable[tuple[str, str]]) -> tuple[int, int]:
     """Publish every row. Returns how many were changed and unchanged."""
-    sent = [client.publish(None, {"price": price}, topics=[TOPIC], key=sku) for sku, price in rows]
+    sent = [client.publish_to(TOPIC, {"price": price}, key=sku) for sku, price in rows]
     unchanged = sum(each.unchanged for each in sent)
     return len(sent) - unchanged, unchanged
 

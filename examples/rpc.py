@@ -35,7 +35,7 @@ def ask(client: Client, number: str, timeout: float = 10) -> list[int]:
 
 if __name__ == "__main__":
     with Client() as client:
-        client.queues.create(QUEUE, visibility_timeout=60)
+        client.queues.create(QUEUE, lease=60)
         if sys.argv[1] == "serve":
             serve(client)
         else:

@@ -22,7 +22,13 @@ class Order(BaseModel):
     email: str
 
 
-@app.task(queue="shop-payments", retries=5, delay=1, dead_letter_queue="shop-payments-failed", no_retry=[ValueError])
+@app.task(
+    queue="shop-payments",
+    max_attempts=6,
+    retry_delay=1,
+    dead_letter_queue="shop-payments-failed",
+    no_retry=[ValueError],
+)
 def charge(item: str, cents: int) -> str:
     if cents <= 0:
         raise ValueError("nothing to pay")  # Another attempt would not help.

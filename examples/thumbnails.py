@@ -15,7 +15,7 @@ import penstock
 app = penstock.App()
 
 
-@app.task(queue="thumbnails", payload="msgpack", timeout=30, retries=2)
+@app.task(queue="thumbnails", payload="msgpack", timeout=30, max_attempts=3)
 def shrink(photo: bytes, size: int = 128) -> str:
     """Returns the thumbnail as hexadecimal PNG: results are JSON."""
     image = Image.open(io.BytesIO(photo))

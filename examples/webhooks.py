@@ -27,7 +27,7 @@ class Partner(BaseHTTPRequestHandler):
 
 
 def subscribe(client: Client, name: str, url: str) -> None:
-    client.channels.create(f"hook-{name}", ["hook-orders.*"], retries=9, push={"url": url, "max_in_flight": 4})
+    client.channels.create(f"hook-{name}", ["hook-orders.*"], max_attempts=9, push={"url": url, "max_in_flight": 4})
 
 
 if __name__ == "__main__":
@@ -36,7 +36,7 @@ if __name__ == "__main__":
     with Client() as client:
         for name in ("billing", "warehouse"):
             subscribe(client, name, f"http://127.0.0.1:{server.server_port}/{name}")
-        sent = client.publish(None, {"order": 17}, topics=["hook-orders.paid"])
+        sent = client.publish_to("hook-orders.paid", {"order": 17})
         print("copies for", *sent.channels)
         for _ in sent.channels:
             print(*Partner.got.get(timeout=10))

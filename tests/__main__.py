@@ -5,10 +5,12 @@ all of them do: on a machine that is too busy every wait gets longer. The longes
 them is left alone at the end.
 
 Progress is one line on a terminal, and a line now and then elsewhere. What a part printed is shown only if it failed.
+At the end each part says what it has cost. Java is not counted where it outlives the part that started it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -42,16 +44,19 @@ class Part:
     def __init__(self, name: str, arguments: list[str]) -> None:
         self.name = name
         self._command = [*_PYTEST, *arguments]
+        self.processor = 0.0  # Seconds, with those of all processes that it has started and that have ended.
         self._process: subprocess.Popen[bytes] | None = None
+        self._began = self.seconds = 0.0
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - It lives as long as the part.
 
     def start(self) -> None:
+        self._began = time.monotonic()
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT
         )
 
     def stop(self) -> None:
-        if self._process and self._process.poll() is None:
+        if self._process and self.running:
             self._process.terminate()
             self._process.wait()
 
@@ -61,11 +66,22 @@ class Part:
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        if self._process is None:
+            return False
+        if self._process.returncode is None:
+            self._look_whether_it_has_ended(self._process)
+        return self._process.returncode is None
+
+    def _look_whether_it_has_ended(self, process: subprocess.Popen[bytes]) -> None:
+        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if ended:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.processor = usage.ru_utime + usage.ru_stime
+            self.seconds = time.monotonic() - self._began
 
     @property
     def failed(self) -> bool:
-        return self._process is None or self._process.poll() != 0
+        return self._process is None or self.running or self._process.returncode != 0
 
     def progress(self) -> str:
         done = re.findall(r"\[ *(\d+/\d+)\]", self.output())
@@ -93,7 +109,8 @@ class Part:
 
     def summary(self) -> str:
         last = self.output().rstrip().rpartition("\n")[2].strip("= ")
-        return f"{self.name}: {last if self.counts() else 'ended before its first test'}"
+        cost = f"{self.processor:.0f} s of the processor in {self.seconds:.0f} s"
+        return f"{self.name}: {last if self.counts() else 'ended before its first test'}; {cost}"
 
 
 class Progress:
@@ -137,6 +154,7 @@ def main() -> int:
         Group(_SPARK_SIDE_BY_SIDE, _parts_of_spark()),
     )
     parts = [*brokers.parts, *of_spark.parts]
+    began = time.monotonic()
     try:
         brokers.may_start.set()
         threading.Thread(target=_prepare_spark, args=(of_spark.may_start,), daemon=True).start()
@@ -144,7 +162,7 @@ def main() -> int:
     finally:
         for part in parts:
             part.stop()
-    return _report(parts)
+    return _report(parts, time.monotonic() - began)
 
 
 def _parts_of_brokers() -> list[Part]:
@@ -191,12 +209,14 @@ def _run(*groups: Group) -> None:
     progress.end()
 
 
-def _report(parts: list[Part]) -> int:
+def _report(parts: list[Part], seconds: float) -> int:
     failed = [part for part in parts if part.failed]
     for part in failed:
         print(f"\n{part.name} failed:\n{part.what_failed()}")
     for part in parts:
         print(part.summary())
+    processor = sum(part.processor for part in parts)
+    print(f"all parts: {processor:.0f} s of the processor in {seconds:.0f} s")
     counts = {name: sum(part.counts().get(name, 0) for part in parts) for name in _OUTCOMES}
     print(f"{counts['passed']} passed, {counts['failed'] + counts['error']} failed, {counts['skipped']} skipped")
     return 1 if failed else 0

@@ -95,7 +95,7 @@ def test_a_thumbnail_is_made_by_a_child_process(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("broker")
 def test_a_question_is_answered_and_a_bad_one_is_not() -> None:
     with Client() as client:
-        client.queues.create("rpc-factors", visibility_timeout=60)
+        client.queues.create("rpc-factors", lease=60)
     server = subprocess.Popen([sys.executable, str(EXAMPLES / "rpc.py"), "serve"])
     try:
         assert run("rpc", "ask", "5040").split() == ["2", "2", "2", "2", "3", "3", "5", "7"]

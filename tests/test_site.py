@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from penstock.server.metrics import FAMILIES
+from penstock.model.metrics import FAMILIES
 from tests.support.broker import StartBroker
 from tests.support.documentation import ROOT
 

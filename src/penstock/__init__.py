@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.client import AsyncClient, Client
+    from penstock.client.errors import MessageFailed
     from penstock.embedded import local
     from penstock.pipeline.lake.reading import LakeReader
-    from penstock.worker import App, JobFailed, Reject, Retry, current_job
+    from penstock.worker import App, Reject, Retry, current_job
 
 __version__ = "0.2.0"
-__all__ = ["App", "AsyncClient", "Client", "JobFailed", "Reject", "Retry", "current_job", "lake", "local"]
+__all__ = ["App", "AsyncClient", "Client", "MessageFailed", "Reject", "Retry", "current_job", "lake", "local"]
 
 # Imported when they are first used, so that `import penstock` stays quick.
 _LATE = {
     **dict.fromkeys(("AsyncClient", "Client"), "penstock.client"),
-    **dict.fromkeys(("App", "JobFailed", "Reject", "Retry", "current_job"), "penstock.worker"),
+    **dict.fromkeys(("App", "Reject", "Retry", "current_job"), "penstock.worker"),
+    "MessageFailed": "penstock.client.errors",
     "local": "penstock.embedded",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        from penstock.renamed import by_old_name
+
+        return by_old_name(__name__, name, __getattr__)
     value = getattr(importlib.import_module(_LATE[name]), name)
     globals()[name] = value
     return value

@@ -117,6 +117,8 @@ SEARCH_ROWS_CROWDED = 256  # The same, while other clients wait.
 SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; if more match, it examines all messages.
 SEARCH_PAGE_MAX = 1_000
 TEXT_BYTES_MAX = 1024  # That is looked for in bodies or reasons.
+PAGE_DEFAULT, PAGE_MAX = 100, 1000  # Rows in one page of a list.
+QUESTION_SECONDS_MAX = 60.0  # How long a shard may take for an answer.
 SEARCH_PAGE_DEFAULT = 100
 SEARCH_SECONDS_MAX = 2.0  # Then the page is returned as it is, with a cursor to continue from.
 
@@ -269,7 +271,11 @@ ROOM_TURN_BYTES = 8 << 20  # Of answers that are decided and not given, and so m
 OUTBOX_PIECE_BYTES = 64 << 10  # Of what a client has not taken: it is freed piece by piece.
 ROOM_MESSAGE_BYTES = 2 << 10  # That a message in an answer counts beside its own bytes, for what it takes to make it.
 ROOM_EACH_BYTES = 4 << 20  # A client that has not taken this much gets no more.
+ROOM_LONG_MESSAGES = 16  # An answer with more may take longer to make than a light request: it takes turns.
+ROOM_LONG_AT_ONCE = 800  # Messages of long answers in a turn of the event loop, as long as none waits for its turn.
 ROOM_TURNS_MAX = 128  # Commands that waited for room and are decided in one turn.
+ROOM_CROWDED = 1 / 2  # Of it: from there on, other processes make no answers for this one without its leave,
+ROOM_CROWDED_UNTIL = 3 / 8  # until it is down to this.
 ROOM_WAIT_SECONDS_MAX = 1.0  # After that, one that holds nothing gets room at the cost of who holds the most.
 
 # Turns of the event loop, which connections share
@@ -296,6 +302,9 @@ TURN_COSTLY_SECONDS = (
     0.002  # What takes longer to read is many commands: they are decided at once, and not with others,
 )
 TURN_COSTLY_CROWDED_SECONDS = 0.00015  # so that who has sent them pays for it.
+# A large read that took at most this long is light. Between the two it is neither, so that a client whose reads all
+# take about as long does not crowd out some of its own.
+TURN_LIGHT_SECONDS = TURN_COSTLY_CROWDED_SECONDS / 2
 TURN_REST = 3  # While light requests arrive, all others together pause so many times as long as they have taken,
 TURN_QUIET_SECONDS = 0.005  # unless there was none for this long.
 TURN_DEBT_SECONDS_MAX = 0.1  # How far one client can be behind the others because of what it has taken.

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def penstock() -> Iterator[LocalBroker]:
-    """A broker without any messages, for one test: `penstock.url` is its address."""
+def penstock_broker() -> Iterator[LocalBroker]:
+    """A broker without any messages, for one test: `penstock_broker.url` is its address."""
     # Imported here: every run of pytest loads this file, and most need no broker.
     from penstock.embedded import LocalBroker
 
@@ -27,9 +27,18 @@ def penstock() -> Iterator[LocalBroker]:
 
 
 @pytest.fixture
-def penstock_client(penstock: LocalBroker) -> Iterator[Client]:
+def penstock_client(penstock_broker: LocalBroker) -> Iterator[Client]:
     """A client of the test's broker."""
     from penstock.client import Client
 
-    with Client(penstock.url) as client:
+    with Client(penstock_broker.url) as client:
         yield client
+
+
+@pytest.fixture
+def penstock(penstock_broker: LocalBroker) -> LocalBroker:
+    """The old name of `penstock_broker`."""
+    from penstock.renamed import FIXTURES, deprecated
+
+    deprecated(FIXTURES, "penstock")
+    return penstock_broker

@@ -92,7 +92,7 @@ HTTP: list[tuple[str, str, str, Any, str]] = [
     ("read", "GET", "/v1/events?queue=orders&limit=1", None, "read on orders"),
     ("read", "GET", "/v1/queues/orders", None, "read or consume or manage on orders"),
     ("manage", "PUT", "/v1/queues/orders-native", {}, "manage on orders-native"),
-    ("manage", "PATCH", "/v1/queues/orders", {"retries": 3}, "manage on orders"),
+    ("manage", "PATCH", "/v1/queues/orders", {"max_attempts": 3}, "manage on orders"),
     ("manage", "DELETE", "/v1/queues/orders/messages", None, "manage on orders"),
     ("manage", "POST", "/v1/redrive", {"from": "orders"}, "manage on orders"),
     ("manage", "DELETE", "/v1/queues/orders-native", None, "manage on orders-native"),

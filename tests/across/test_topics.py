@@ -25,7 +25,7 @@ def call(broker: Site, method: str, target: str, document: Any) -> Any:
 @pytest.mark.parametrize("taker", CLIENTS)
 def test_a_copy_in_a_channel_is_a_message_to_every_dialect(start_broker: StartBroker, taker: str) -> None:
     broker = start_broker()
-    call(broker, "PUT", "/v1/channels/subscriber", {"topics": ["fruit.*"], "retries": 3})
+    call(broker, "PUT", "/v1/channels/subscriber", {"topics": ["fruit.*"], "max_attempts": 3})
     receipt = call(broker, "POST", "/v1/publish", {"topics": ["fruit.sweet"], "message": BODY})
     assert (receipt["queues"], receipt["channels"]) == (["fruit"], ["subscriber"])
     with closing(CLIENTS[taker](broker)) as other:

@@ -24,18 +24,18 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def test_the_audit_is_a_table_with_what_has_changed(verb: Verb) -> None:
-    assert verb("queues", "add", "cli-audit", "visibility_timeout=60").returncode == 0
-    assert verb("queues", "set", "cli-audit", "retries=5").returncode == 0
+    assert verb("queues", "create", "cli-audit", "lease=60").returncode == 0
+    assert verb("queues", "change", "cli-audit", "max_attempts=5").returncode == 0
     shown = verb("audit", "--target", "cli-audit").stdout.splitlines()
     assert shown[0].split() == ["time", "who", "from", "act", "target", "outcome", "details"]
-    assert shown[1].endswith("done     visibility_timeout 60")
-    assert "anonymous  127.0.0.1 native  queue.update  cli-audit  done     retries 0 → 5" in shown[2]
+    assert shown[1].endswith("done     lease 60")
+    assert "anonymous  127.0.0.1 native  queue.update  cli-audit  done     max_attempts none → 5" in shown[2]
 
 
 def test_records_are_chosen_by_who_act_time_and_outcome(ask: Callable[..., Any], verb: Verb) -> None:
-    assert verb("queues", "add", "cli-chosen").returncode == 0
-    assert verb("queues", "rm", "cli-chosen", "--yes").returncode == 0
-    assert verb("queues", "rm", "cli-none", "--yes").returncode == 4
+    assert verb("queues", "create", "cli-chosen").returncode == 0
+    assert verb("queues", "delete", "cli-chosen", "--yes").returncode == 0
+    assert verb("queues", "delete", "cli-none", "--yes").returncode == 4
     at = ("--target", "cli-chosen")
     assert [each["act"] for each in ask("audit", *at)] == ["queue.create", "queue.delete"]
     assert [each["act"] for each in ask("audit", *at, "--act", "*.delete", "--who", "anon*")] == ["queue.delete"]

@@ -13,7 +13,7 @@ def test_it_measures_both_ways_and_leaves_no_queue(verb: Verb, ask: Callable[...
     (measured,) = ask("bench", "-n", "500", "--size", "10", "--publishers", "7")
     assert measured["publish"]["rate"] > 0
     assert measured["consume"]["p99_ms"] >= measured["consume"]["p50_ms"] > 0
-    assert not [queue for queue in ask("queues", "ls") if queue["name"].startswith("penstock-bench-")]
+    assert not [queue for queue in ask("queues", "list") if queue["name"].startswith("penstock-bench-")]
 
 
 def test_work_is_shared_evenly() -> None:

@@ -23,7 +23,13 @@ def test_each_shell_gets_a_script(shell: str) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [("co", ["config", "completion"]), ("log ver", ["verify"]), ("log verify --he", ["--help"])],
+    [
+        ("co", ["config", "completion"]),
+        ("queues c", ["create", "change"]),
+        ("queues add --he", ["--help"]),
+        ("log ver", ["verify"]),
+        ("log verify --he", ["--help"]),
+    ],
 )
 def test_bash_completes_verbs_and_options(words: str, completed: list[str]) -> None:
     count = len(words.split())

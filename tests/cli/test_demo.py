@@ -20,7 +20,7 @@ def test_the_brief_demo_shows_a_life_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_the_shop_has_orders_failures_and_dead_letters_and_closes_without_a_trace(tmp_path: Path) -> None:
     shop = Terminal("demo", "--no-tables", "--rate", "20", TMPDIR=str(tmp_path))
-    shop.wait_for("penstock schedules ls")
+    shop.wait_for("penstock schedules list")
     with Client(re.findall(r"Console +(\S+)/", shop.shown)[0]) as client:
         happened: set[tuple[str | None, str]] = set()
         wanted = {("payments", "R"), ("payments-failed", "Q"), ("mail", "S"), ("prices", "U"), ("reports", "Q")}

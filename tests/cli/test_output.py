@@ -31,10 +31,10 @@ def test_json_is_one_value_a_line(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("given", "read"),
     [
-        (["ls", "--watch"], ["ls", "--watch", "2"]),
-        (["ls", "--watch", "--json"], ["ls", "--watch", "2", "--json"]),
-        (["ls", "--watch", "0.5"], ["ls", "--watch", "0.5"]),
-        (["ls", "--watch=5"], ["ls", "--watch=5"]),
+        (["list", "--watch"], ["list", "--watch", "2"]),
+        (["list", "--watch", "--json"], ["list", "--watch", "2", "--json"]),
+        (["list", "--watch", "0.5"], ["list", "--watch", "0.5"]),
+        (["list", "--watch=5"], ["list", "--watch=5"]),
     ],
 )
 def test_watch_needs_no_seconds(given: list[str], read: list[str]) -> None:

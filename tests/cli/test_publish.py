@@ -81,7 +81,7 @@ def test_a_mistake_is_a_usage_error(verb: Verb, arguments: tuple[str, ...], comp
 def test_a_queue_that_does_not_exist_is_not_found_and_the_remedy_is_a_command(verb: Verb) -> None:
     ended = verb("publish", "cli-nowhere", "x")
     assert (ended.returncode, ended.stdout) == (4, "")
-    assert "the queue does not exist: cli-nowhere; create it with `penstock queues add" in ended.stderr
+    assert "the queue does not exist: cli-nowhere; create it with `penstock queues create" in ended.stderr
 
 
 def test_lines_are_cut_wherever_the_pipe_cuts_them() -> None:

@@ -15,30 +15,47 @@ Ask = Callable[..., Any]
 
 
 def test_a_queue_is_made_shown_changed_listed_and_removed(verb: Verb, ask: Ask) -> None:
-    (made,) = ask("queues", "add", "cli-life", "retries=5", "visibility_timeout=0.5", "keep=all")
-    assert (made["retries"], made["visibility_timeout"], made["keep"]) == (5, 0.5, "all")
-    (changed,) = ask("queues", "set", "cli-life", "retries=2")
-    assert (changed["retries"], changed["keep"]) == (2, "all")
+    (made,) = ask("queues", "create", "cli-life", "max_attempts=5", "lease=0.5", "keep=all")
+    assert (made["max_attempts"], made["lease"], made["keep"]) == (5, 0.5, "all")
+    assert (made["retries"], made["visibility_timeout"]) == (5, 0.5)  # Until 1.0, as in the native API.
+    (changed,) = ask("queues", "change", "cli-life", "max_attempts=2")
+    assert (changed["max_attempts"], changed["keep"]) == (2, "all")
     assert ask("queues", "show", "cli-life") == [changed]
-    assert changed in ask("queues", "ls")
-    assert verb("queues", "ls").stdout.startswith("name ")
-    assert "retries                2\n" in verb("queues", "show", "cli-life").stdout
-    assert ask("queues", "rm", "cli-life", "--yes") == [{"removed": "cli-life", "messages": 0}]
+    assert changed in ask("queues", "list")
+    assert verb("queues", "list").stdout.startswith("name ")
+    assert "max_attempts           2\n" in verb("queues", "show", "cli-life").stdout
+    assert ask("queues", "delete", "cli-life", "--yes") == [{"removed": "cli-life", "messages": 0}]
     assert verb("queues", "show", "cli-life").returncode == 4
 
 
+def test_an_old_name_of_a_setting_is_told_in_one_line(verb: Verb) -> None:
+    made = verb("queues", "create", "cli-old-setting", "visibility_timeout=7", "--json")
+    assert '"lease":7' in made.stdout
+    assert made.stderr == (
+        "penstock: queue setting visibility_timeout is deprecated since 0.3 and works until 1.0: use lease\n"
+    )
+
+
 def test_a_queue_with_other_settings_is_in_use(verb: Verb, queue: str) -> None:
-    ended = verb("queues", "add", queue, "retries=5")
-    assert (ended.returncode, "penstock queues set" in ended.stderr) == (3, True)
+    ended = verb("queues", "create", queue, "max_attempts=5")
+    assert (ended.returncode, "penstock queues change" in ended.stderr) == (3, True)
 
 
 def test_a_wrong_setting_is_a_usage_error(verb: Verb, queue: str) -> None:
-    assert verb("queues", "set", queue, "retries=many").returncode == 2
-    assert verb("queues", "set", queue, "retries").returncode == 2
+    assert verb("queues", "change", queue, "max_attempts=many").returncode == 2
+    assert verb("queues", "change", queue, "max_attempts").returncode == 2
+
+
+def test_a_setting_under_both_of_its_names_is_a_usage_error(verb: Verb, queue: str) -> None:
+    ended = verb("queues", "change", queue, "lease=20", "visibility_timeout=30")
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "penstock: queue setting visibility_timeout is the old name of lease: give only lease\n",
+    )
 
 
 def test_nothing_is_removed_without_yes_where_nobody_can_be_asked(verb: Verb, queue: str) -> None:
-    for action in ("rm", "purge"):
+    for action in ("delete", "purge"):
         ended = verb("queues", action, queue)
         assert (ended.returncode, "add --yes" in ended.stderr) == (2, True)
     assert verb("queues", "show", queue).returncode == 0
@@ -51,7 +68,7 @@ def test_a_purge_empties_a_queue(verb: Verb, ask: Ask, queue: str) -> None:
 
 
 def test_a_redrive_moves_what_matches(verb: Verb, ask: Ask, queue: str) -> None:
-    ask("queues", "add", f"{queue}-to")
+    ask("queues", "create", f"{queue}-to")
     verb("publish", queue, "--lines", given="apple\npear\napple pie\n")
     choice = (queue, "--to", f"{queue}-to", "--filter", "text=apple")
     assert verb("queues", "redrive", *choice, "--dry-run").stdout == "2 messages match\n"
@@ -74,4 +91,4 @@ def test_settings_are_json_where_they_can_be(assignments: list[str] | None, docu
 
 def test_a_setting_without_a_value_is_refused() -> None:
     with pytest.raises(CommandError, match="NAME=VALUE"):
-        parsed(["retries"])
+        parsed(["max_attempts"])

@@ -9,13 +9,13 @@ from tests.support.command_line import penstock
 
 
 def test_a_broker_that_cannot_be_reached_has_its_exit_code_and_a_remedy() -> None:
-    ended = penstock("queues", "ls", "--url", "http://127.0.0.1:1")
+    ended = penstock("queues", "list", "--url", "http://127.0.0.1:1")
     assert (ended.returncode, ended.stdout) == (6, "")
     assert ended.stderr.startswith(
         "penstock: the broker at http://127.0.0.1:1 cannot be reached: Connection refused;"
     )
     assert "penstock serve" in ended.stderr
-    assert penstock("queues", "ls", "--url", "nonsense").returncode == 6
+    assert penstock("queues", "list", "--url", "nonsense").returncode == 6
 
 
 def test_an_address_with_a_password_is_refused_and_the_password_is_not_repeated(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_an_address_with_a_password_is_refused_and_the_password_is_not_repeated(
     (tmp_path / "penstock").mkdir()
     (tmp_path / "penstock/config.toml").write_text(f'[profiles.mine]\nurl = "{address}"\n')
     for ended, where in (
-        (penstock("queues", "ls", "--url", address), "--url"),
+        (penstock("queues", "list", "--url", address), "--url"),
         (penstock("doctor", PENSTOCK_URL=address), "PENSTOCK_URL"),
         (penstock("config", "show", XDG_CONFIG_HOME=str(tmp_path)), "profile mine"),
     ):
@@ -37,7 +37,7 @@ def test_a_token_comes_from_the_profile_and_a_wrong_one_is_refused(start_broker:
     (tmp_path / "penstock").mkdir()
     (tmp_path / "penstock/config.toml").write_text(f'[profiles.mine]\nurl = "{url}"\ntoken = "secret"\n')
     there = {"XDG_CONFIG_HOME": str(tmp_path)}
-    assert penstock("queues", "ls", "--profile", "mine", **there).returncode == 0
-    assert penstock("queues", "ls", PENSTOCK_PROFILE="mine", **there).returncode == 0
-    refused = penstock("queues", "ls", "--url", url, **there)
+    assert penstock("queues", "list", "--profile", "mine", **there).returncode == 0
+    assert penstock("queues", "list", PENSTOCK_PROFILE="mine", **there).returncode == 0
+    refused = penstock("queues", "list", "--url", url, **there)
     assert (refused.returncode, "--token" in refused.stderr) == (5, True)

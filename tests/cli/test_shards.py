@@ -175,6 +175,6 @@ def test_a_backup_of_several_shards_and_one_of_a_single_shard_do_not_share_a_dir
 
 
 def test_tokens_of_a_stopped_store_are_those_of_shard_0(store: Path) -> None:
-    made = penstock("token", "create", "ada", "--scope", "admin", "--data", str(store))
+    made = penstock("tokens", "create", "ada", "--scope", "admin", "--data", str(store))
     assert made.returncode == 0, made
     assert [len(state(shard_directory(store, shard)).tokens) for shard in range(SHARDS)] == [1, 0, 0]

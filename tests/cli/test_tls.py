@@ -49,7 +49,7 @@ def test_a_pair_is_made_that_a_broker_serves_and_clients_trust(start_broker: Sta
     broker = start(start_broker, made)
     assert broker.request("GET", "/health").status == 200
     ca = str(made / "penstock.pem")
-    ended = penstock("queues", "ls", "--url", broker.url, "--ca", ca)
+    ended = penstock("queues", "list", "--url", broker.url, "--ca", ca)
     assert ended.returncode == 0, ended
     shown = penstock("tls", "show", "--url", broker.url, "--json")
     assert json.loads(shown.stdout)["names"] == list(certificate.names)
@@ -84,7 +84,7 @@ def test_without_cryptography_the_line_to_install_it_is_shown(
 
 def test_a_verb_names_the_flag_that_is_missing(start_broker: StartBroker, made: Path) -> None:
     broker = start(start_broker, made)
-    ended = penstock("queues", "ls", "--url", broker.url)
+    ended = penstock("queues", "list", "--url", broker.url)
     assert ended.returncode == 6
     assert "the certificate of 127.0.0.1 is not trusted" in ended.stderr
     assert "--ca FILE" in ended.stderr

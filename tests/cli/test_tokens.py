@@ -1,4 +1,4 @@
-"""`penstock token`."""
+"""`penstock tokens`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.command_line import penstock
 
 
 def token(*words: str | Path, code: int = 0) -> str:
-    ended = penstock("token", *map(str, words))
+    ended = penstock("tokens", *map(str, words))
     assert ended.returncode == code, ended
     return (ended.stdout if code == 0 else ended.stderr).strip()
 
@@ -36,17 +36,17 @@ def test_a_stopped_broker_gets_its_first_token_from_the_command_line(data: Path)
         assert shown["expires"]
         assert shop not in token("list", *at)
         assert "publish:orders*" in token("list", *at)
-        assert json.loads(token("set", "shop", "--never", "--json", *at))["expires"] is None
-        token("set", "shop", "--limit", "waiting=5", "--limit", "published_per_second=50", *at)
-        limits = json.loads(token("set", "shop", "--limit", "waiting=7", "--json", *at))["limits"]
+        assert json.loads(token("change", "shop", "--never", "--json", *at))["expires"] is None
+        token("change", "shop", "--limit", "waiting=5", "--limit", "published_per_second=50", *at)
+        limits = json.loads(token("change", "shop", "--limit", "waiting=7", "--json", *at))["limits"]
         assert limits == {"waiting": 7, "published_per_second": 50}
-        assert "the limits are connections, " in token("set", "shop", "--limit", "wait=5", *at, code=2)
+        assert "the limits are connections, " in token("change", "shop", "--limit", "wait=5", *at, code=2)
         newer = token("rotate", "shop", "--grace", "60", *at)
         assert newer != shop
         for secret in (shop, newer):
             headers = {"Authorization": f"Bearer {secret}"}
             assert broker.request("GET", "/v1/search?queue=orders", headers).status == 404
-        assert token("revoke", "shop", "--yes", *at) == "shop is revoked"
+        assert token("delete", "shop", "--yes", *at) == "shop is deleted"
         assert "token" in token("show", "shop", *at, code=4)
         assert "is in use" in token("list", "--data", data, code=3)
     finally:

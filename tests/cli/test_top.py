@@ -15,7 +15,7 @@ def queue_with(name: str, ever: int, messages: int) -> Queue:
     status = QueueStatus(
         messages=messages, ready=messages, leased=0, delayed=0, kept=0, damaged=0, last_sequence=ever
     )
-    return Queue(name=name, status=status)
+    return Queue(name=name, status=status, lease=30, max_attempts=None)
 
 
 def test_the_busiest_queue_is_first_then_the_fullest() -> None:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from penstock.cli.verbs import app
+from penstock.renamed import RENAMED, DeprecatedName
 from tests.support.command_line import COMMAND, all_verbs, environment, penstock
 
 TRIES = 5
@@ -57,6 +58,30 @@ def _processor_seconds(command: list[str]) -> float:
     subprocess.run(command, check=True, capture_output=True, env=environment())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (f"{place}{row.old}".split()[1:], f"{place}{row.new}".split()[1:])
+        for place, rows in RENAMED.items()
+        for row in rows
+        if place.startswith("penstock ")
+    ],
+)
+def test_an_old_verb_is_the_new_one_in_no_list(
+    old: list[str], new: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit), pytest.warns(DeprecatedName) as warned:
+        app([*old, "--help"])
+    shown_by_old = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        app([*new, "--help"])
+    assert shown_by_old == capsys.readouterr().out
+    assert f"penstock {' '.join(old)} is deprecated since 0.3 and works until 1.0: use {new[-1]}" in str(warned[0])
+    with pytest.raises(SystemExit):
+        app([*old[:-1], "--help"])
+    assert old[-1] not in [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
 
 
 def test_a_verb_that_does_not_exist_is_a_usage_error() -> None:

@@ -86,9 +86,9 @@ def test_a_message_that_is_confirmed_is_gone_and_one_that_is_given_back_comes_ag
 
 def test_a_topic_reaches_its_queue_and_the_channels_that_subscribe(client: Client) -> None:
     client.channels.create("client-mail", ["client-fruit.*"])
-    sent = client.publish(None, "12 apples", topics=["client-fruit.sweet"], key="apple")
+    sent = client.publish_to(["client-fruit.sweet"], "12 apples", key="apple")
     assert (sent.queues, sent.channels, sent.unchanged) == (("client-fruit",), ("client-mail",), False)
-    assert client.publish(None, "12 apples", topics=["client-fruit.sweet"], key="apple").unchanged
+    assert client.publish_to(["client-fruit.sweet"], "12 apples", key="apple").unchanged
     (message,) = client.receive("client-mail")
     assert message.topics == ("client-fruit.sweet",)
     assert "client-mail" in [channel.name for channel in client.channels.list()]
@@ -116,10 +116,10 @@ def test_a_loop_confirms_what_it_has_done_and_gives_back_what_it_has_not(client:
 
 
 def test_queues_are_listed_changed_purged_and_deleted(client: Client) -> None:
-    client.queues.create("client-admin", retries=3)
-    assert client.queues.change("client-admin", visibility_timeout=5).visibility_timeout == 5
+    client.queues.create("client-admin", max_attempts=3)
+    assert client.queues.change("client-admin", lease=5).lease == 5
     with pytest.raises(errors.QueueExists):
-        client.queues.create("client-admin", retries=4)
+        client.queues.create("client-admin", max_attempts=4)
     client.publish_many("client-admin", ["a", "b"])
     assert client.queues.purge("client-admin").deleted == 2
     assert "client-admin" in [queue.name for queue in client.queues.list()]
@@ -165,9 +165,9 @@ def test_the_reason_for_which_a_message_is_given_back_is_found_with_the_dead_let
 
 def test_schedules_are_made_changed_run_and_removed(client: Client) -> None:
     client.queues.create("client-reports")
-    made = client.schedules.put("client-nightly", {"report": 1}, queue="client-reports", cron="30 2 * * *")
+    made = client.schedules.create("client-nightly", {"report": 1}, queue="client-reports", cron="30 2 * * *")
     assert (made.cron, made.time_zone, made.message, made.runs) == ("30 2 * * *", "UTC", {"report": 1}, 0)
-    assert client.schedules.patch("client-nightly", paused=True, message=b"\xff").paused
+    assert client.schedules.change("client-nightly", paused=True, message=b"\xff").paused
     identity = client.schedules.run("client-nightly")
     (message,) = client.receive("client-reports")
     assert (message.id, message.body, message.sender) == (identity, b"\xff", "schedule:client-nightly")

@@ -23,7 +23,7 @@ def client(broker: Broker) -> Iterator[Client]:
 
 
 def test_a_slow_loop_keeps_the_leases_of_what_it_holds(client: Client) -> None:
-    client.queues.create("consume-slow", visibility_timeout=4)
+    client.queues.create("consume-slow", lease=4)
     client.publish_many("consume-slow", ["a", "b", "c"])
     receives = []
     for message in client.consume("consume-slow", idle=0):
@@ -56,9 +56,9 @@ def test_messages_that_come_while_the_loop_waits_are_delivered(client: Client) -
 
 
 def test_a_channel_that_awaits_no_confirmation_gets_none(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    client.channels.create("consume-kicked", ["consume-news.*"], confirm=False, visibility_timeout=1)
+    client.channels.create("consume-kicked", ["consume-news.*"], confirm=False, lease=1)
     for number in range(3):
-        client.publish(None, str(number), topics=["consume-news.today"])
+        client.publish_to("consume-news.today", str(number))
     seen = []
     for message in client.consume("consume-kicked", idle=0):
         seen.append(message.text)

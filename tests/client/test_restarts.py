@@ -114,7 +114,7 @@ def test_threads_publish_and_consume_without_loss(broker: Broker) -> None:
             arrived.release()
 
     with Client(broker.url, timeout=TIMEOUT) as client:
-        client.queues.create("work", visibility_timeout=2)
+        client.queues.create("work", lease=2)
         publishers = [threading.Thread(target=publish, args=(client, name)) for name in range(4)]
         consumers = [threading.Thread(target=consume, args=(client,)) for _ in range(2)]
         for thread in (*publishers, *consumers):

@@ -17,6 +17,7 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.schemas import BaseSchema
 
 import penstock
+from penstock.dialects.native.publish import describe as describe_message_fields
 from penstock.dialects.native.queue_document import describe as describe_settings
 from penstock.limits import WAIT_SECONDS_MAX
 from tests.support.broker import Broker, StartBroker
@@ -115,6 +116,7 @@ def description() -> dict[str, Any]:
             assert not whole["components"][kind].keys() & parts.keys()
             whole["components"][kind] |= parts
     describe_settings(whole["components"]["schemas"])
+    describe_message_fields(whole)
     return whole
 
 

@@ -38,7 +38,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker = Broker(tmp_path_factory.mktemp("shop"), *settings).start()
     call(broker, "PUT", "/v1/queues/orders.failed")
     policy = {"max_receives": 1, "dead_letter_queue": "orders.failed"}
-    call(broker, "PUT", "/v1/queues/orders", {"visibility_timeout": 60, "redrive_policy": policy})
+    call(broker, "PUT", "/v1/queues/orders", {"lease": 60, "redrive_policy": policy})
     call(broker, "PUT", "/v1/queues/reports")
     call(broker, "PUT", "/v1/channels/mail", {"topics": ["customer.*"]})
     call(broker, "PUT", "/v1/channels/hook", {"topics": ["hooks.*"], "push": {"url": "http://127.0.0.1:9/x"}})

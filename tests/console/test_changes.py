@@ -24,7 +24,7 @@ def test_a_redrive_policy_is_two_fields_and_its_queue_can_be_created_with_it(bro
         review = dialog.get_by_role("button", name="Review")
         expect(review).to_be_in_viewport(ratio=1)
         expect(dialog).not_to_contain_text("`")
-        expect(dialog).to_contain_text("If retries is set too, the lower number counts")
+        expect(dialog).to_contain_text("If max_attempts is set too, the lower number counts")
         page.get_by_label("Give up after").fill("5")
         review.click()  # It does not say to which queue.
         expect(page.get_by_label("and move to")).to_be_focused()
@@ -60,9 +60,9 @@ def test_settings_that_the_broker_refuses_stay_in_the_form(browser: Browser, sho
         expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text(f"does not exist: {lost}")
         page.get_by_role("button", name="Back").click()
         expect(page.get_by_label("Give up after")).to_have_value("7")
-        page.get_by_label("visibility_timeout").fill("-1")
+        page.locator("[name=lease]").fill("-1")
         page.get_by_role("button", name="Review").click()
-        expect(page.get_by_label("visibility_timeout")).to_be_focused()
+        expect(page.locator("[name=lease]")).to_be_focused()
 
 
 def failed_in(broker: Broker, work: str, lost: str, reason: str) -> str:

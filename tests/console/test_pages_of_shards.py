@@ -23,7 +23,7 @@ def test_dead_letters_of_other_shards_are_shown_as_those_of_one_and_the_overview
     call(sharded, "PUT", "/v1/queues/lost")
     for name in ("one", "two", "three"):
         policy = {"max_receives": 1, "dead_letter_queue": "lost"}
-        call(sharded, "PUT", f"/v1/queues/{name}", {"visibility_timeout": 0, "redrive_policy": policy})
+        call(sharded, "PUT", f"/v1/queues/{name}", {"lease": 0, "redrive_policy": policy})
         call(sharded, "POST", f"/v1/queues/{name}/messages", {"message": name})
         call(sharded, "GET", f"/v1/queues/{name}/messages")
         call(sharded, "PUT", f"/v1/queues/held-{name}")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from penstock.dialects.nq import FORM, Nq, PullDefaults
 from penstock.dialects.wire.http import Call, Request, Response
-from penstock.dialects.wire.kept_headers import decode_headers
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import (
     BODY_BYTES_MAX,
@@ -24,6 +23,7 @@ from penstock.limits import (
 )
 from penstock.model.answers import Answer, Drawn, Pulled, Receipt, Receipts, Refused, StoredResult, WrongResult
 from penstock.model.commands import AwaitResult, Draw, NewMessage, Publish, PublishRun, Pull
+from penstock.model.kept_headers import decode_headers
 from penstock.model.settings import QueueSettings
 from tests.support.effort import effort
 

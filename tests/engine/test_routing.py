@@ -60,4 +60,4 @@ def test_what_is_remembered_has_a_bound() -> None:
     routing.assign(1, ("a*",))
     for number in range(ROUTES_CACHED_MAX + 10):
         assert routing.channels((f"a{number}",)) == (1,)
-    assert len(routing._known) <= ROUTES_CACHED_MAX
+        assert len(routing._known) <= ROUTES_CACHED_MAX

@@ -45,7 +45,7 @@ def test_an_event_that_ends_a_message_leaves_nothing_for_workers() -> None:
     """Or it is an outcome of one of several consumers, which may leave it with the others."""
     for kind in kinds_where(lambda row: row.ends):
         for state, targets in kind.row.states.items():
-            assert {*targets} <= {State.GONE, State.KEPT} | ({state} if kind.row.whose == "any" else set())
+            assert {*targets} <= {State.GONE, State.KEPT} | ({state} if kind.row.whose != "workers" else set())
 
 
 def test_only_what_readers_see_has_a_notice() -> None:

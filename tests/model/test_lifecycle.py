@@ -38,10 +38,12 @@ STORED |= {"complete": True, "fetched": False, "leased": False, "shard": 3, "tar
 UNTIL = {Kind.FETCHED: NOW + 50, Kind.DELIVERED: NOW + 50, Kind.EXTENDED: NOW + 60}
 MESSAGE_KINDS = [kind for kind in Kind if kind >= Kind.LOGGED and kind.row.about == "message"]
 WITHOUT_A_LETTER = {Kind.EXTENDED, Kind.RESCHEDULED, Kind.CAME_FROM, Kind.COPIED_FROM}
-BY_RECEIVERS_TOO = {Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXTENDED}
+FOR_ONE = {Kind.INVALID_FOR_ONE, Kind.NOT_INTERESTED_FOR_ONE}
+BY_RECEIVERS_TOO = {Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXTENDED, *FOR_ONE}
 ONLY_FOR_RECEIVERS = {
     *((State.KEPT, kind) for kind in BY_RECEIVERS_TOO),
     (State.READY, Kind.EXTENDED),
+    *((state, kind) for state in State for kind in FOR_ONE),
 }
 STATES = [State.READY, State.DELAYED, State.LEASED, State.KEPT, State.DAMAGED]
 

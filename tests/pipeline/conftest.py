@@ -27,7 +27,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 @pytest.fixture(scope="session")
 def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker with a log of several segments, in which nothing happens any more."""
-    settings = ("log.segment_bytes=65536", f"topics.visibility_seconds={LATER_SECONDS}")
+    settings = ("log.segment_bytes=65536", f"topics.lease_seconds={LATER_SECONDS}")
     broker = Broker(tmp_path_factory.mktemp("past") / "data", *settings).start()
     make_history(broker)
     make_traffic(broker)

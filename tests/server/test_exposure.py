@@ -35,7 +35,7 @@ def test_an_address_that_others_can_reach_needs_tokens_and_tls_or_a_clear_word(a
         ("lines.address", listening_on("127.0.0.1:0", address)),
     ):
         with pytest.raises(
-            ConfigError, match=rf"^{key} = {re.escape(address)} .*token create.*auth\.tokens.*--insecure"
+            ConfigError, match=rf"^{key} = {re.escape(address)} .*tokens create.*auth\.tokens.*--insecure"
         ):
             check_exposure(config, has_tokens=False, insecure=False)
         check_exposure(config, has_tokens=False, insecure=True)

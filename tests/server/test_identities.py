@@ -85,3 +85,14 @@ def test_changed_expired_and_revoked_tokens_end_their_access_and_no_other() -> N
     assert identities.of_token("new") is not seen["new"]
     identities.load({})
     assert identities.of_token("new") is EVERYTHING
+
+
+def test_when_a_token_was_used_last() -> None:
+    now = [5]
+    identities = Identities((), lambda: now[0])
+    identities.update({name: Token(scopes=("read:*",), digest=digest_of(name.encode())) for name in ("shop", "till")})
+    assert identities.used("shop") == 0
+    identities.of_token("shop")
+    now[0] = 6
+    identities.of_token("till")
+    assert (identities.used("shop"), identities.used("till"), identities.used("nobody")) == (5, 6, 0)

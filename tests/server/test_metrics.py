@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
+import re
 from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,15 @@ from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model.answers import Answer
 from penstock.model.client import Client
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
+from penstock.model.metrics import FAMILIES, QUEUES_SHOWN_MAX, metrics_table
+from penstock.model.metrics import Metrics as Scrape
+from penstock.model.queries import Query
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Config, HttpConfig, LinesConfig, LogConfig, TlsConfig
+from penstock.server.exposition import exposition
 from penstock.server.histogram import Histogram
 from penstock.server.identities import Identities
-from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Metrics, metrics_table
+from penstock.server.metrics import Metrics
 from penstock.server.quota_settings import QuotaConfig
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.services.assembly import assemble
@@ -33,6 +38,7 @@ from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.setting_types import FileName
+from penstock.server.shard import FORMS
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http_server import HttpServer
@@ -50,18 +56,22 @@ from tests.support.live_loop import a_loop, ask
 Scraped = dict[str, dict[tuple[str, ...], float]]
 
 
-def to_the_end(steps: Generator[None, Any, bytes]) -> bytes:
+def to_the_end(steps: Generator[Any, Any, Any]) -> Any:
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            return bytes(end.value)
+            return end.value
+
+
+def text_of(steps: Generator[Any, Any, Scrape]) -> str:
+    return bytes(to_the_end(exposition(to_the_end(steps)))).decode()
 
 
 def scrape(metrics: Metrics) -> Scraped:
     """The values by sample name, then by the values of the labels, sorted by label."""
     scraped: Scraped = {}
-    for family in text_string_to_metric_families(to_the_end(metrics.scrape()).decode()):
+    for family in text_string_to_metric_families(text_of(metrics.scrape())):
         for sample in family.samples:
             labels = tuple(value for _, value in sorted(sample.labels.items()))
             values = scraped.setdefault(sample.name, {})
@@ -175,6 +185,9 @@ class Echo:
     def handle(self, request: Request) -> Response:
         return Response(200 if request.body else 404, request.body, b"")
 
+    def ask(self, client: Client, query: Query, reply: Callable[[Any], None], /) -> None:
+        raise AssertionError("nothing here is a question")
+
     def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("there is nothing to be carried out")
 
@@ -274,27 +287,28 @@ def test_queues_beyond_the_limit_are_summed_up(name: str) -> None:
 
 
 def test_a_scrape_is_made_in_parts_of_what_was_read_at_its_start() -> None:
-    async def story() -> bytes:
+    async def story() -> str:
         loop = a_loop(MemoryLog())
         metrics = Metrics(loop)
         steps = metrics.scrape()
         next(steps)
         await ask(loop, CreateQueue("orders", QueueSettings()))
         metrics.commit_seconds.observe(1.0)
-        return to_the_end(steps)
+        return text_of(steps)
 
     text = asyncio.run(story())
-    assert b"\npenstock_queues 0.0\n" in text
-    assert b"\npenstock_commit_seconds_count 0.0\n" in text
+    assert "\npenstock_queues 0.0\n" in text
+    assert "\npenstock_commit_seconds_count 0.0\n" in text
 
 
 def test_a_bucket_counts_what_took_at_most_its_bound() -> None:
     histogram = Histogram()
     for seconds in (0.0, 0.001, 0.0011, 0.3, 60.0):
         histogram.observe(seconds)
-    buckets = dict(histogram.buckets())
-    assert (buckets["0.00025"], buckets["0.001"], buckets["0.0025"], buckets["0.5"]) == (1, 2, 3, 4)
-    assert (buckets["5.0"], buckets["+Inf"]) == (4, 5)
+    text = to_the_end(exposition(Scrape({}, {"penstock_commit_seconds": [histogram.value()]}, [])))
+    buckets = dict(re.findall(r'_bucket{le="(.*)"} (.*)', text.decode()))
+    assert [buckets[bound] for bound in ("0.00025", "0.001", "0.0025", "0.5")] == ["1.0", "2.0", "3.0", "4.0"]
+    assert (buckets["5.0"], buckets["+Inf"]) == ("4.0", "5.0")
     assert histogram.sum == pytest.approx(60.3021)
 
 
@@ -325,13 +339,13 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         identity = Identity(1, 0, bytes(ID_KEY_BYTES).hex())
         backups = partial(Backups, directory=log.directory, identity=identity, history=history)
         metrics.parts += [snapshots, history]
-        services = assemble(loop, Config(), identity.message_ids, Turns(), backups, Identities(()))
+        services = assemble(loop, Config(), identity.message_ids, Turns(), backups, Identities(()), FORMS)
         services.departures.connect(0, ShardMap(2))
         services.courier.connect({1: loop})
         metrics.parts += services
         await ask(loop, CreateQueue("orders", QueueSettings()))
         await snapshots.stop()
-        return to_the_end(metrics.scrape()).decode()
+        return text_of(metrics.scrape())
 
     text = asyncio.run(story())
     shown = [line.split(" ", 3)[2:] for line in text.splitlines() if line.startswith("# HELP")]

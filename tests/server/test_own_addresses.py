@@ -58,9 +58,9 @@ def test_an_address_on_an_interface_is_ours_and_its_neighbour_is_not() -> None:
 
 
 def connected(url: str) -> str:
-    from penstock.dialects.native.push import parse_url
     from penstock.errors import ProtocolError
     from penstock.server.services.push_connections import Connections
+    from penstock.server.services.push_messages import parse_url
 
     async def connect() -> str:
         connections = Connections(parse_url(url), lambda: None, False, lambda: None)  # type: ignore[arg-type, return-value]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.dialects.native.consumers import Consumer
 from penstock.engine.engine import Engine
 from penstock.limits import SECOND_NS
 from penstock.model.commands import Command, Extend, Fetch, Finish, NewMessage, Publish, Release
+from penstock.model.consumers import Consumer
 from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings
 from penstock.server import paces as module
@@ -42,7 +42,7 @@ def test_what_is_noted_takes_or_settles_messages() -> None:
         *(Kind.FETCHED, Kind.HANDED_OVER, Kind.DELIVERED, Kind.HANDED_TO_RECEIVER),
         *(Kind.SUCCEEDED, Kind.RESULT_STORED, Kind.RETRIED, Kind.TIMED_OUT, Kind.GIVEN_BACK),
         *(Kind.FAILED, Kind.DEAD_LETTERED, Kind.FAILED_FOR_ALL, Kind.SENT_AS_DEAD),
-        *(Kind.INVALID, Kind.NOT_INTERESTED),
+        *(Kind.INVALID, Kind.NOT_INTERESTED, Kind.INVALID_FOR_ONE, Kind.NOT_INTERESTED_FOR_ONE),
     } == NOTED
 
 

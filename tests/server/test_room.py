@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 
 import pytest
 
-from penstock.limits import FETCH_BYTES_MAX, MESSAGE_BYTES_MAX, ROOM_EACH_BYTES, ROOM_WAIT_SECONDS_MAX
-from penstock.server.room import Room
+from penstock.limits import (
+    FETCH_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    ROOM_EACH_BYTES,
+    ROOM_LONG_AT_ONCE,
+    ROOM_WAIT_SECONDS_MAX,
+    TURN_DEBT_SECONDS_MAX,
+)
+from penstock.server.room import Room, Taken
 from tests.support.broker import Broker, StartBroker
 from tests.support.line_client import LineClient
 from tests.support.raw_client import RawClient
@@ -22,6 +30,8 @@ CLIENTS = 24
 
 
 class Client:
+    client: Hashable = None
+
     def __init__(self) -> None:
         self.closed = False
 
@@ -32,16 +42,31 @@ class Client:
 class Asked:
     """A command that waits for room, and then takes some."""
 
-    def __init__(self, room: Room, name: str, served: list[str], size: int = MEBIBYTE) -> None:
-        self.room, self.name, self.served, self.size = room, name, served, size
+    def __init__(
+        self, room: Room, name: str, served: list[str], size: int = MEBIBYTE, *, is_long: bool = False
+    ) -> None:
+        self.room, self.name, self.served, self.takes, self.is_long = room, name, served, size, is_long
+        self.size = 0
         self.canceled = False
 
     def has_room(self) -> None:
         self.served.append(self.name)
-        self.room.promise(self.size)
+        self.room.promise(self.takes)
 
     def cancel(self) -> None:
         self.canceled = True
+
+
+class Work:
+    """Work beside the writer that waits for so much room."""
+
+    def __init__(self, room: Room) -> None:
+        self.taken = Taken(room)
+        self.ends = 0
+
+    async def take(self, size: int) -> None:
+        await self.taken.take(size)
+        self.ends += 1
 
 
 class Turns:
@@ -205,6 +230,103 @@ def test_for_one_that_holds_nothing_the_one_with_the_most_is_closed_after_a_whil
     room.relieve()
     turns.pass_all()
     assert (greedy.closed, room.closed, served) == (True, 1, ["poor", "other"])
+
+
+def test_work_beside_the_writer_waits_until_there_is_room_for_all_that_it_needs() -> None:
+    async def story() -> None:
+        room, turns = a_room()
+        full, work = Client(), Work(room)
+        room.note(full, LIMIT - 4 * MEBIBYTE)
+        task = asyncio.create_task(work.take(8 * MEBIBYTE))
+        await asyncio.sleep(0)
+        turns.pass_all()
+        assert (work.ends, room.bytes, full.closed) == (0, LIMIT - 4 * MEBIBYTE, False)
+        room.relieve()
+        turns.now = ROOM_WAIT_SECONDS_MAX
+        room.relieve()
+        assert full.closed, "it has waited, and holds nothing"
+        turns.pass_all()
+        await task
+        assert (work.ends, room.bytes) == (1, 8 * MEBIBYTE)
+        work.taken.end()
+        await work.take(100 * LIMIT)
+        assert room.bytes == 100 * LIMIT, "one alone has what it needs"
+
+    asyncio.run(story())
+
+
+# ── Long answers ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Rotation:
+    """Has one taker, whose turns the test gives."""
+
+    def __init__(self) -> None:
+        self.taker: Room | None = None
+        self.heavy = 0
+        self.spent: list[float] = []
+
+    def join(self, taker: Room) -> None:
+        self.taker = taker
+
+    def spend(self, seconds: float) -> None:
+        self.spent.append(seconds)
+
+    def note_heavy(self) -> None:
+        self.heavy += 1
+
+
+def test_long_answers_are_made_one_a_turn_for_each_client_in_turn_and_keep_no_short_ones_waiting() -> None:
+    room, turns = a_room()
+    room.turns = rotation = Rotation()
+    served: list[str] = []
+    for name in "aaab":
+        client = Client()
+        client.client = name
+        room.wait(client, Asked(room, name, served, size=0, is_long=True))
+    turns.pass_all()
+    assert (served, rotation.heavy, rotation.taker) == ([], 4, room)
+    assert (room.free(Client()), room.free(Client(), long=100)) == (FETCH_BYTES_MAX, 0)
+    assert [room.take_turn(crowded=True) for _ in range(4)] == [True, True, True, False]
+    assert "".join(served) == "abaa"
+
+
+def test_a_few_long_answers_are_made_at_once_in_each_turn_while_none_waits() -> None:
+    room, turns = a_room()
+    room.turns = Rotation()
+    for _ in range(2):
+        many = [room.free(Client(), long=ROOM_LONG_AT_ONCE // 4) > 0 for _ in range(6)]
+        assert many == [True] * 4 + [False] * 2
+        turns.pass_all()
+    room.wait(Client(), Asked(room, "waits", [], size=0, is_long=True))
+    assert room.free(Client(), long=100) == 0, "others were here before"
+
+
+def test_a_long_answer_also_waits_for_room() -> None:
+    room, turns = a_room()
+    room.turns = rotation = Rotation()
+    full, served = Client(), list[str]()
+    room.note(full, LIMIT)
+    room.wait(Client(), Asked(room, "long", served, is_long=True))
+    turns.pass_all()
+    assert not room.take_turn(crowded=False)
+    room.turns = later = Rotation()
+    room.note(full, 0)
+    turns.pass_all()
+    assert (served, rotation.taker, later.taker) == ([], room, room)
+    assert not room.take_turn(crowded=False)
+    assert served == ["long"]
+
+
+def test_a_long_answer_is_paid_for_until_it_is_given() -> None:
+    room, turns = a_room()
+    room.turns = rotation = Rotation()
+    decided_at = room.now()
+    turns.now += 0.01
+    room.pay(decided_at)
+    turns.now += 60
+    room.pay(decided_at)
+    assert rotation.spent == [0.01, TURN_DEBT_SECONDS_MAX], "not for a log that fails"
 
 
 # ── A broker ──────────────────────────────────────────────────────────────────────────────────────────────────

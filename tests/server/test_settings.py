@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from penstock.errors import ConfigError
 from penstock.limits import REQUEST_BODY_BYTES_MAX, REQUEST_HEADERS_BYTES_MAX
+from penstock.renamed import DeprecatedName
 from penstock.server.config import Address, Config
 from penstock.server.settings import SETTINGS, load, parse_address, settings_table
 
@@ -450,10 +451,19 @@ def test_the_manual_lists_every_key_as_it_is() -> None:
     assert settings_table() in manual.read_text("utf-8")
 
 
+def test_an_old_name_of_a_key_works_and_warns_wherever_it_is_set() -> None:
+    with pytest.warns(DeprecatedName, match=r"topics\.retries is deprecated .*: use topics\.max_attempts"):
+        assert from_set("topics.retries=3").topics.max_attempts == 3
+    with pytest.warns(DeprecatedName):
+        assert from_environment(PENSTOCK_TOPICS_VISIBILITY_SECONDS="5").topics.lease_seconds == 5
+    with pytest.warns(DeprecatedName), pytest.raises(ConfigError, match=r"give only topics\.max_attempts"):
+        from_set("topics.retries=3", "topics.max_attempts=3")
+
+
 def test_a_dead_letter_queue_of_topics_that_no_message_can_reach_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"topics\.dead_letter_queue = failed has no effect with topics\.retries = 0"
+        ConfigError, match=r"topics\.dead_letter_queue = failed has no effect with topics\.max_attempts = 0"
     ):
-        from_set("topics.dead_letter_queue=failed", "topics.retries=0")
+        from_set("topics.dead_letter_queue=failed", "topics.max_attempts=0")
     with pytest.raises(ConfigError, match="expected the name of a queue"):
         from_set("topics.dead_letter_queue=" + "x" * 251)

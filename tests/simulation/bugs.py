@@ -39,7 +39,6 @@ def _answer_and_keep(self: Link, entry: Answered) -> None:
 
 
 def _forget_calls(self: Link) -> None:
-    self._is_closed = True
     self._served.cancel_all()
     self.calls, self.unanswered_bytes = {}, 0
 

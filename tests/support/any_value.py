@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from penstock.model.access import EVERYTHING, Access
 
@@ -19,6 +19,7 @@ _SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
     str: st.text(max_size=20),
     bytes: st.binary(max_size=20),
     type(None): st.none(),
+    Any: st.one_of(st.none(), st.booleans(), st.integers(0, 1 << 40), st.text(max_size=20)),
     Access: st.just(EVERYTHING),  # Others are compared by identity.
 }
 
@@ -28,7 +29,7 @@ def any_value(kind: Any) -> st.SearchStrategy[Any]:
         return _SIMPLE[kind]
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return any_value(arguments[0])
+        return _bounded(*arguments[:2]) if isinstance(arguments[1], Meta) else any_value(arguments[0])
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin in (Union, UnionType):
@@ -44,6 +45,17 @@ def any_value(kind: Any) -> st.SearchStrategy[Any]:
     if origin is tuple:
         return st.tuples(*map(any_value, arguments))
     return any_object(kind)
+
+
+def _bounded(kind: Any, meta: Any) -> st.SearchStrategy[Any]:
+    """Of a type with bounds."""
+    if kind in (int, float) and meta.le is not None:
+        numbers: Any = st.integers if kind is int else st.floats
+        low = meta.ge if meta.gt is None else meta.gt + 1
+        return cast("st.SearchStrategy[Any]", numbers(low, meta.le))
+    if get_origin(kind) is list:
+        return st.lists(any_value(get_args(kind)[0]), min_size=meta.min_length or 0, max_size=3)
+    return any_value(kind)
 
 
 def any_object(kind: type[Any]) -> st.SearchStrategy[Any]:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.support import starting
 from tests.support.http_client import Connection, Response
 from tests.support.raw_client import READ_SECONDS_MAX
 
@@ -97,7 +98,7 @@ class Broker(Site):
 
     def spawn(self) -> subprocess.Popen[bytes]:
         assert self._process is None, "already started"
-        self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self._process = starting.Popen(self.command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         self._arrived: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._keep_log, args=(self._process, self._arrived), daemon=True)
         self._reader.start()
@@ -227,9 +228,7 @@ def refused_start(
 ) -> tuple[int, str]:
     """The exit code and standard error of a broker that should refuse to start."""
     command = serve_command(data, *settings, http=http, flags=flags)
-    ended = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=START_SECONDS_MAX, check=False
-    )
+    ended = starting.run(command, timeout=START_SECONDS_MAX)
     return ended.returncode, ended.stderr.decode("utf-8", "replace")
 
 

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from penstock.dialects.glovebox.protocol import Glovebox
-from penstock.dialects.wire.conversation import Cancelable, Conversation
+from penstock.dialects.wire.conversation import Conversation
 from penstock.model.answers import Answer
+from penstock.model.client import Cancelable
 from penstock.model.commands import (
     Command,
     CreateQueue,

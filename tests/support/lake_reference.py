@@ -13,7 +13,7 @@ from tests.support.offline import as_spark
 Row = dict[str, Any]
 
 ORDER = "LUQFKRSINXEZDMB"
-RECEIVERS = "kind IN (25, 26, 27, 36)"
+RECEIVERS = "kind IN (25, 26, 27, 36, 59, 60)"
 
 _PREPARED = f"""
 CREATE TABLE e AS
@@ -64,7 +64,7 @@ alive AS (
         min(time) FILTER (letter IN ('S', 'I', 'N')) AS processed,
         min(time) FILTER (letter = 'X') AS completed, min(time) FILTER (letter = 'E') AS failed,
         min(time) FILTER (leaves) AS gone,
-        coalesce(max(receives) FILTER (NOT kind IN (25, 26, 27, 30, 31, 35, 36, 37)), 0) AS receives,
+        coalesce(max(receives) FILTER (NOT kind IN (25, 26, 27, 30, 31, 35, 36, 37, 59, 60)), 0) AS receives,
         max(expires_at) FILTER (letter = 'Q') AS expires_at,
         max(to_queue) FILTER (letter IN ('E', 'M')) AS moved_queue,
         max(to_sequence) FILTER (letter IN ('E', 'M')) AS moved_sequence,
@@ -110,7 +110,7 @@ WITH waits AS (
 ),
 leased AS (
     SELECT *, last_value(CASE WHEN letter = 'F' THEN epoch_us(time) END IGNORE NULLS) OVER (
-        PARTITION BY queue, sequence, CASE WHEN kind IN (25, 26, 27, 36) THEN consumer END
+        PARTITION BY queue, sequence, CASE WHEN kind IN (25, 26, 27, 36, 59, 60) THEN consumer END
         ORDER BY "offset", rank ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS fetched
     FROM e WHERE letter IN ('F', 'R', 'S', 'I', 'N', 'E', 'Z', 'D')
 ),
@@ -123,7 +123,7 @@ counted AS (
     SELECT queue, max(queue_name) AS queue_name, date_trunc('minute', time) AS minute,
         count(*) FILTER (letter = 'L') AS logged,
         count(*) FILTER (letter = 'Q') AS messages_in,
-        count(*) FILTER (letter IN ('K', 'I', 'N', 'X') AND NOT kind IN (25, 26, 27, 36)) AS messages_out,
+        count(*) FILTER (letter IN ('K', 'I', 'N', 'X') AND NOT kind IN (25, 26, 27, 36, 59, 60)) AS messages_out,
         count(*) FILTER (letter IN ('F', 'K')) AS deliveries,
         count(*) FILTER (letter = 'S') AS confirmations,
         count(*) FILTER (letter = 'R') AS retries,
@@ -156,7 +156,8 @@ WHERE letter = 'F' AND queue NOT IN (SELECT queue FROM removed) AND NOT EXISTS (
         AND (later.letter IN ('Z', 'D', 'M') OR later.kind IN (22, 35, 37)
             OR CASE WHEN f.kind = 25
                 THEN later.consumer = f.consumer AND (later.kind IN (25, 27, 36) OR later.letter IN ('I', 'N'))
-                ELSE later.letter IN ('F', 'R', 'S', 'I', 'N', 'E') AND later.kind NOT IN (25, 26, 27, 36) END))
+                ELSE later.letter IN ('F', 'R', 'S', 'I', 'N', 'E')
+                    AND later.kind NOT IN (25, 26, 27, 36, 59, 60) END))
 """
 
 _CHANGES = """

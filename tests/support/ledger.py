@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from urllib.parse import quote
 
-from tests.support.broker import Broker
+from tests.support.broker import Broker, Site
 from tests.support.http_client import Connection, Response
+from tests.support.served import SECONDS_MAX, Served
+from tests.support.waiting import wait_until
 
 PUBLISHERS, FINISHERS = 3, 2
 _ANSWER_SECONDS_MAX = 1.5  # Then a client tries another broker.
@@ -27,9 +29,7 @@ class Ledger:
         self.returned: set[str] = set()  # Delivered though they were finished.
         self._undecided: set[str] = set()  # They were to be finished, and the answer was an error.
         self._brokers = brokers
-        self._sent_at = dict.fromkeys(queues, 0.0)  # When the newest request was sent that was acknowledged.
-        self._heard_at = dict.fromkeys(queues, time.monotonic())  # When something was last acknowledged.
-        self._silence = 0.0  # The longest one of a queue since somebody asked.
+        self.served = Served(queues)
         self._over = threading.Event()
         works: list[Callable[[Client], None]] = [self._finisher(number) for number in range(FINISHERS)]
         works += [self._publisher(number) for number in range(PUBLISHERS)]
@@ -54,15 +54,10 @@ class Ledger:
             body, queue, sent_at = next(bodies), next(queues), time.monotonic()
             assert client.request("POST", f"/messages/{queue}", body.encode()).status == 201
             self.acknowledged.add(body)
-            self.owner, self._sent_at[queue] = client.broker, sent_at
-            self._hear(queue)
+            self.owner = client.broker
+            self.served.hear(queue, sent_at)
 
         return publish
-
-    def _hear(self, queue: str) -> None:
-        heard_at = time.monotonic()
-        self._silence = max(self._silence, heard_at - self._heard_at[queue])
-        self._heard_at[queue] = heard_at
 
     def _finisher(self, number: int) -> Callable[[Client], None]:
         queues = self._from(number)
@@ -90,33 +85,14 @@ class Ledger:
     def grow(self, count: int = 100) -> None:
         """Wait until more messages are acknowledged."""
         until = len(self.acknowledged) + count
-        self._wait(lambda: len(self.acknowledged) >= until)
-
-    def served_since(self, moment: float, by_other_than: Broker | None = None) -> float:
-        """Wait until a message of each queue is acknowledged that was sent later; the seconds since the moment."""
-        self._wait(lambda: min(self._sent_at.values()) > moment and self.owner is not by_other_than)
-        return time.monotonic() - moment
-
-    def longest_silence(self, happens: Callable[[], object]) -> float:
-        """For how many seconds nothing of a queue was acknowledged, at most, while something happens and until every
-        queue is served after it."""
-        self._silence = 0.0
-        happens()
-        self.served_since(time.monotonic())
-        return self._silence
-
-    def _wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 120
-        while not condition():
-            self._threads[0].join(0.005)
-            assert time.monotonic() < deadline, "nobody serves"
+        wait_until(lambda: len(self.acknowledged) >= until, "more is acknowledged", SECONDS_MAX)
 
     def check(self) -> str:
         """Nothing acknowledged is lost, and nothing finished was returned. What was seen, in a line."""
         self._over.set()
         for thread in self._threads:
             thread.join()
-        found = [body for queue in self._queues for body in _bodies(self.owner, queue)]
+        found = [body for queue in self._queues for body in bodies_in(self.owner, queue)]
         lost = self.acknowledged - self.finished - self._undecided - set(found)
         self.returned |= self.finished & set(found)
         counts = f"{len(self.acknowledged):,} acknowledged, {len(self.finished):,} finished"
@@ -152,20 +128,20 @@ class Client:
             self._connection = None
 
 
-def _bodies(broker: Broker, queue: str) -> Iterator[str]:
+def bodies_in(broker: Site, queue: str) -> Iterator[str]:
     """What the queue holds, in whatever state it is."""
     cursor = ""
     while True:
-        page = _found(broker, f"/v1/search?queue={queue}&limit=1000{cursor}").json()
+        page = served(broker, "GET", f"/v1/search?queue={queue}&limit=1000{cursor}").json()
         yield from (message["message"] for message in page["messages"])
         if not page["next"]:
             return
         cursor = f"&cursor={quote(page['next'])}"
 
 
-def _found(broker: Broker, target: str) -> Response:
+def served(broker: Site, method: str, target: str, body: bytes | None = None) -> Response:
     """The answer, as soon as somebody serves the queue: it may be on its way to another node."""
     deadline = time.monotonic() + 30
-    while (answer := broker.request("GET", target)).status != 200:
-        assert (answer.status, time.monotonic() < deadline) == (503, True), answer
+    while (answer := broker.request(method, target, body=body)).status == 503:
+        assert time.monotonic() < deadline, answer
     return answer

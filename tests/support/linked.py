@@ -10,16 +10,17 @@ from typing import Any
 
 import uvloop
 
+from penstock.server.shards.calls import Asking
 from penstock.server.shards.link import Link
 from tests.support.live_loop import until
 
 
 @asynccontextmanager
-async def linked_to(far: Link, path: Path) -> AsyncIterator[Link]:
+async def linked_to(far: Link, path: Path, asking: Asking | None = None) -> AsyncIterator[Link]:
     """The end of worker 0. `far` is that of worker 1."""
     running = asyncio.get_running_loop()
     server = await running.create_unix_server(lambda: far, path / "link")
-    _, near = await running.create_unix_connection(lambda: Link(0, {}), str(path / "link"))
+    _, near = await running.create_unix_connection(lambda: Link(0, {}, asking=asking), str(path / "link"))
     try:
         await until(lambda: near.peer == 1 and far.peer == 0)
         yield near

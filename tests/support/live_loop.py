@@ -11,8 +11,9 @@ from penstock.engine.engine import Engine
 from penstock.model.answers import Answer
 from penstock.model.commands import Command, CreateQueue, NewMessage, Publish
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Version
+from penstock.model.values import Nanos, Stage, Version
 from penstock.server.config import LogConfig
+from penstock.server.room import Room
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.writer.loop import Loop
@@ -20,6 +21,7 @@ from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
+from penstock.storage.port import Progress
 
 
 async def ask(loop: Loop, command: Command) -> Any:
@@ -28,8 +30,8 @@ async def ask(loop: Loop, command: Command) -> Any:
     return await answered
 
 
-def a_loop(log: SegmentLog | MemoryLog) -> Loop:
-    return Loop(Engine(), log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
+def a_loop(log: SegmentLog | MemoryLog, room: Room | None = None) -> Loop:
+    return Loop(Engine(), log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()), room=room)
 
 
 def shard_loop(shard: int, shards: int) -> Loop:
@@ -69,9 +71,31 @@ async def settled(loop: Loop) -> None:
     await asyncio.sleep(0)
 
 
+async def turn() -> None:
+    """What is called soon, and what that calls soon."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - What is awaited is another process; the test's timeout ends it.
         await asyncio.sleep(0.001)
+
+
+class HeldLog(MemoryLog):
+    """A log whose commits end when the test says so."""
+
+    progress: Progress | None = None
+
+    def commit(self, now: Nanos, progress: Progress) -> None:
+        assert self.progress is None, "one commit at a time"
+        self.progress = progress
+        super().commit(now, lambda _: None)
+
+    def end_commit(self, how: Stage | BaseException = Stage.SYNC) -> None:
+        progress, self.progress = self.progress, None
+        assert progress is not None, "nothing is being written"
+        progress(how)
 
 
 class Remembered:

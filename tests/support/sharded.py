@@ -15,6 +15,7 @@ import uvloop
 from msgspec.structs import replace
 
 from penstock.ids import ID_KEY_BYTES
+from penstock.model.metrics import ReadMetrics
 from penstock.server.app import Application, ids_of
 from penstock.server.clock import Clock
 from penstock.server.config import AuditConfig, Config
@@ -28,6 +29,7 @@ from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.loans import connect_loans
+from penstock.server.shard import FORMS
 from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.own_port import OwnPort
@@ -37,7 +39,6 @@ from penstock.server.shards.shared_quotas import SharedQuotas
 from penstock.server.shards.wires import UnixWires
 from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.turns import Turns
-from penstock.server.shells.worker import Works
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
 from penstock.server.writer.scheduler import AsyncioScheduler
@@ -63,7 +64,9 @@ class Shard:
         backups = partial(Backups, directory=directory, identity=self.identity, history=self.history_writes)
         ids = partial(ids_of, self.identity)
         config = replace(config, log=config.log.of_shard(self.identity.shard, self.identity.shards))
-        self.services = assemble(self.loop, config, ids, turns, backups, identities)
+        self.services = assemble(self.loop, config, ids, turns, backups, identities, FORMS)
+        self.loop.ask = self.services.questions.take
+        self.services.questions.answers[ReadMetrics] = self.metrics.read
         self.loop.gate.auditor = self.services.audit
         self.metrics.parts += [*self.services, self.history_writes]
 
@@ -71,8 +74,9 @@ class Shard:
         self.services.redrives.all_queues = clients
         for service in (*self.services, self.history_writes):
             service.start()
-        facts = (self.config, self.identity, self.loop, self.metrics, self.services, self.identities)
-        return Application(*facts, clients)
+        facts = (self.config, self.identity, self.loop, self.services, self.identities)
+        self._application = Application(*facts, clients)
+        return self._application
 
     def port(self) -> OwnPort:
         services = self.services
@@ -81,6 +85,7 @@ class Shard:
     async def close(self) -> None:
         for service in (*self.services, self.history_writes):
             await service.close()
+        self._application.close()
         self.loop.log.close()
         self.directory.close()
 
@@ -110,7 +115,7 @@ class Worker:
         if 0 in self.shards:
             self.shards[0].services.staged_batches.spread(store.map.of_name, self.mesh.ports)
         self.own = {number: shard.application(router) for number, shard in self.shards.items()}
-        works, first = Works(self.turns), self.shards[min(self.shards)]
+        first = self.shards[min(self.shards)]
 
         def exists(name: str) -> bool:
             own = self.shards.get(store.map.of_name(name))
@@ -120,8 +125,8 @@ class Worker:
         if store.workers > 1:
             SharedQuotas(quotas, self.mesh, number, store.workers)
             self.mesh.served = {each: CountedPort(port, quotas, exists) for each, port in own.items()}
-        self.requests |= {number: LocalRequests(each, works, quotas) for number, each in self.own.items()}
-        front = Front(store.map, self.own, router, self.mesh.requests, ids_of(first.identity), works)
+        self.requests |= {number: LocalRequests(each, quotas) for number, each in self.own.items()}
+        front = Front(store.map, self.own, router, self.mesh.requests, ids_of(first.identity))
         self.http = HttpServer(front, config.http, self.turns, None, quotas)
         first.services.connections.servers.append(self.http)
         first.metrics.parts += [self.http, quotas]

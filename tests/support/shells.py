@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from penstock.dialects.wire.conversation import Peer
 from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Response, Steps, Stream, Work
 from penstock.model.answers import Answer
 from penstock.model.client import Client
 from penstock.model.commands import Command
+from penstock.model.queries import Query
 from penstock.server.shells.exchanges import Route
 
 
@@ -98,6 +100,9 @@ class Witness:
             self.steps += 1
             yield None
         return Response(200, b"at last")
+
+    def ask(self, client: Client, query: Query, reply: Callable[[Any], None], /) -> None:
+        raise AssertionError("nothing here is a question")
 
     def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("nothing here is a command")

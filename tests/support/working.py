@@ -39,7 +39,7 @@ def working(app: App, **options: Unpack[WorkerOptions]) -> Iterator[Worker]:
     """A worker that runs in a thread until the block is left."""
     worker = app.worker(**options)
     started = threading.Event()
-    app.on_start(started.set)
+    app.on("start")(started.set)
     errors: list[BaseException] = []
 
     def serve() -> None:

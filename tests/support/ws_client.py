@@ -144,8 +144,9 @@ class WsClient:
         return (end.code, end.reason) if end else (1006, "")
 
     def drop(self) -> None:
-        """Let the connection break without a word."""
-        socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        """Let the connection break without a word. It may be broken."""
+        with suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         self._socket.close()
 
     def _receive(self, deadline: float) -> None:

@@ -47,7 +47,7 @@ ledger = os.open("ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 def note(what, name):
     os.write(ledger, f"{{what}} {{name}} {{os.getpid()}}\\n".encode())
 
-@app.task(lease={LEASE_SECONDS}, retries=None, delay=0)
+@app.task(lease={LEASE_SECONDS}, max_attempts=None, retry_delay=0)
 def work(name: str, seconds: float) -> str:
     note("begun", name)
     time.sleep(seconds)
@@ -69,7 +69,7 @@ class Producer(threading.Thread):
     def __init__(self, url: str, chance: random.Random) -> None:
         super().__init__(daemon=True)
         self.app = App(url, name="torture")
-        options: dict[str, Any] = {"lease": LEASE_SECONDS, "retries": None, "delay": 0}
+        options: dict[str, Any] = {"lease": LEASE_SECONDS, "max_attempts": None, "retry_delay": 0}
         self.tasks = [self.app.task(name=name, **options)(_declared) for name in ("work", "work_async")]
         self.chance = chance
         self.sent: list[str] = []

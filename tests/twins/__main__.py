@@ -1,5 +1,5 @@
 """The same programs of requests on one process and on several: `python -m tests.twins --seeds N --against workers2`.
-Against `simulated2` and `simulated3` both are simulated, and time passes.
+Against `simulated2` and `simulated3` both are simulated: time passes, and in some programs a process stands still.
 
 The first difference that is not in the list is shown with the smallest program that has it.
 """
@@ -11,7 +11,7 @@ import sys
 import time
 
 from tests.twins.many import alone, comparisons, programs_of
-from tests.twins.processes import AGAINST
+from tests.twins.processes import AGAINST, NODES
 from tests.twins.programs import Program
 from tests.twins.simulated import SIMULATED
 from tests.twins.twins import Found, shown, shrunk
@@ -25,7 +25,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each program")
     parser.add_argument(
-        "--against", choices=[*AGAINST, *SIMULATED], default="simulated2", help="what is compared with one process"
+        "--against",
+        choices=[*AGAINST, *NODES, *SIMULATED],
+        default="simulated2",
+        help="what is compared with one process",
     )
     parser.add_argument("--processes", type=int, default=1, help="how many simulations at once")
     parser.add_argument("--keep-going", action="store_true", help="show all differences, without shrinking")

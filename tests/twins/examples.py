@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.twins.programs import ADMIN, Http, Say, Step
+from tests.twins.programs import ADMIN, Hang, Http, Pass, Say, Step
 
 
 def _ask(method: str, target: str, body: Any = None) -> Step:
     return Http(ADMIN, method, target, body)
+
+
+def _hang(stamp: str) -> Step:
+    return Hang(f"a-{stamp}", 0, 40)
 
 
 def _to(*topics: str) -> dict[str, Any]:
@@ -51,9 +55,39 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
         _ask("PUT", f"/v1/queues/a-{stamp}"),
         _ask("POST", "/v1/publish", [_to(f"h-{stamp}"), _to(f"a-{stamp}")]),
     ),
-    "channels as roots": lambda stamp: (
-        _ask("PUT", f"/v1/channels/h-{stamp}", {"topics": ["nothing"]}),
-        _ask("POST", "/v1/publish", _to(f"a-{stamp}", f"h-{stamp}")),
+    "pulls while one is away": lambda stamp: (
+        *(_ask("PUT", f"/v1/queues/{letter}-{stamp}") for letter in "abcdefgh"),
+        *(_ask("POST", f"/messages/{letter}-{stamp}", "m") for letter in "abcdefgh"),
+        _hang(stamp),
+        _ask(
+            "POST",
+            "/pull",
+            {"receiver": "ann", "timeout": 0, "queues": {f"{each}-{stamp}": {} for each in "abcdefgh"}},
+        ),
+    ),
+    "health while one is away": lambda stamp: (_hang(stamp), _ask("GET", "/health")),
+    "items while one is away": lambda stamp: (
+        *(_ask("PUT", f"/v1/queues/{letter}-{stamp}") for letter in "abcdefgh"),
+        *(_ask("POST", f"/messages/{letter}-{stamp}", "m") for letter in "abcdefgh"),
+        _hang(stamp),
+        _ask("POST", "/v1/confirm", [{"id": f"{{id:{back}}}"} for back in range(8)]),
+    ),
+    "documents while one is away": lambda stamp: (
+        *(_ask("POST", "/v1/publish", _to(f"{letter}-{stamp}.x")) for letter in "abcdefgh"),
+        _hang(stamp),
+        *(_ask("GET", f"/v1/messages/{{id:{back}}}") for back in range(8)),
+    ),
+    "unknown while one is away": lambda stamp: (
+        _ask("PUT", f"/v1/queues/a-{stamp}"),
+        _hang(stamp),
+        _ask("POST", f"/messages/a-{stamp}", "m"),
+    ),
+    "schedules that move are new": lambda stamp: (
+        *(_ask("PUT", f"/v1/queues/{letter}-{stamp}") for letter in "ab"),
+        *(
+            _ask("PUT", f"/v1/schedules/s-{stamp}", {"queue": f"{letter}-{stamp}", "cron": "0 0 1 1 *", "message": 1})
+            for letter in "ab"
+        ),
     ),
     "queues made together": lambda stamp: (
         _ask("POST", "/v1/publish", [_to(f"{letter}-{stamp}") for letter in "abcdefgh"]),
@@ -81,6 +115,19 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
     "copies are like their originals": lambda stamp: (
         *_with_channel(stamp),
         _ask("GET", f"/v1/events?topic=a-{stamp}.red"),
+    ),
+    "at the same moment": lambda stamp: (
+        _ask("POST", "/v1/publish", _to(*[f"{letter}-{stamp}.x" for letter in "abcdefgh"]) | {"expires": 2}),
+        Pass(3.47),
+        _ask("GET", f"/v1/events?topic=a-{stamp}.x"),
+    ),
+    "unchanged content is elsewhere": lambda stamp: (
+        *(_ask("PUT", f"/v1/queues/{letter}-{stamp}", {"detect_unchanged": True}) for letter in "ab"),
+        *(
+            _ask("POST", "/v1/publish", _to(f"{letter}-{stamp}") | {"object": f"o-{stamp}", "key": "k"})
+            for letter in "ab"
+        ),
+        _ask("GET", "/v1/messages/{id:0}"),
     ),
     "cursors": lambda stamp: (_ask("GET", f"/v1/events?queue=a-{stamp}&from=never"),),
     "events name their shard": lambda stamp: (

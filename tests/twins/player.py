@@ -14,7 +14,7 @@ from tests.support.line_client import LineClient
 from tests.support.raw_client import RawClient
 from tests.support.ws_client import WsClient
 from tests.twins.plain import Known
-from tests.twins.programs import ADMIN, GUEST, PART, Http, Say, Step
+from tests.twins.programs import ADMIN, GUEST, PART, Back, Hang, Http, Say, Step, Watch
 
 MARKS = "marks"  # A queue where the ends of steps are marked.
 _PATHS = {"etzel": "/connect", "glovebox": "/connect/"}
@@ -33,6 +33,13 @@ class Twin(Protocol):
 
     def pass_time(self, seconds: float) -> None:
         """For all twins."""
+
+    def hang(self, step: Hang) -> None: ...
+
+    def is_away(self, queue: str) -> bool:
+        """Whether the process that has it stands still."""
+
+    def back(self) -> None: ...
 
     def has_come(self, socket: Any) -> bool:
         """Whether there is something to read."""
@@ -59,6 +66,7 @@ class Player:
         self._queues: dict[tuple[str, int], str] = {}  # By conversation and label.
         self._heard: dict[str, list[Any]] = {}
         self._turn = 0
+        self.is_hanging = False  # A process stands still: what others have cannot be seen.
 
     def close(self) -> None:
         for client in (*self._connections.values(), *self._conversations.values()):
@@ -66,7 +74,14 @@ class Player:
 
     def play(self, step: Step) -> Seen:
         seen = Seen(heard=self._heard)
-        if isinstance(step, Http) and step.on:
+        if isinstance(step, Hang):
+            self._hang(step)
+        elif isinstance(step, Back):
+            self._twin.back()
+            self.is_hanging = False
+        elif isinstance(step, Watch):
+            seen.answer = self._watch(step)
+        elif isinstance(step, Http) and step.on:
             self._begin(step)
         elif isinstance(step, Http):
             seen.answer = self._known.response(self._request(step))
@@ -74,8 +89,23 @@ class Player:
             self._say(step)
         if self._conversations or self._asked:
             self._end_step()
-        self._look(seen)
+        if not self.is_hanging:
+            self._look(seen)
         return seen
+
+    def _hang(self, step: Hang) -> None:
+        """Who was connected to it connects to another one."""
+        self.close()
+        self._connections.clear()
+        self.is_hanging = True
+        self._twin.hang(step)
+
+    def is_unavailable(self, step: Step, seen: Seen) -> bool:
+        """Whether nothing was done, because the process that had to do it stands still."""
+        if not isinstance(step, Http) or step.target == "/health" or seen.answer["status"] != 503:
+            return False
+        pulled = step.body.get("queues") if step.target == "/pull" and isinstance(step.body, dict) else None
+        return not pulled or "results" in step.body or all(map(self._twin.is_away, pulled))
 
     def look_again(self, step: Step, seen: Seen) -> None:
         """Something may have been under way."""
@@ -98,7 +128,10 @@ class Player:
             self._connections[name] = self._twin.connect()
         connection = self._connections[name]
         self._send(connection, step)
-        response = connection.read_response(to=step.method)
+        try:
+            response = connection.read_response(to=step.method)
+        except TimeoutError:
+            return Response(0, "no answer", [("Connection", "close")], b"")
         if (response.header("Connection") or "").lower() == "close":
             self._connections.pop(name).close()
         return response
@@ -123,6 +156,21 @@ class Player:
             self._connections[step.on].request("GET", "/health")  # Now it is accepted.
         self._asked[step.on] = step.method
         self._send(self._connections[step.on], step)
+
+    def _watch(self, step: Watch) -> Any:
+        headers = {"Authorization": f"Bearer {self._twin.tokens[ADMIN]}"}
+        with self._twin.connect() as follower:
+            head = follower.begin(f"/v1/events?queue={step.queue}&follow=true&from=latest", headers)
+            if head.status != 200:
+                return head.status
+            self._request(Http(ADMIN, "POST", f"/messages/{step.queue}", "watched"))
+            for _ in range(30):
+                self._request(Http(ADMIN, "POST", f"/messages/{step.busy}", "busy"))
+                self._twin.pass_time(0.01)
+            seen = b""
+            while self._can_hear(follower):
+                seen += follower.read_chunk()
+        return seen.count(b'"watched"')
 
     # ── Conversations ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,13 +13,15 @@ from typing import Any
 from tests.support.broker import Broker, Site
 from tests.support.http_client import Connection
 from tests.support.line_client import LineClient
+from tests.support.nodes import Balanced, nodes_on
 from tests.support.ws_client import WsClient
 from tests.twins.player import MARKS
-from tests.twins.programs import ADMIN, SCOPES
+from tests.twins.programs import ADMIN, SCOPES, Hang
 
 _BOSS = "boss"
 _PATIENCE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.005
+NewStore = Callable[[int], str]
 SETTINGS = (f"auth.tokens={_BOSS}", "http.connections_max=500")
 
 
@@ -48,6 +50,15 @@ class ProcessTwin:
     def pass_time(self, seconds: float) -> None:
         raise AssertionError("programs for real processes wait for nothing")
 
+    def hang(self, step: Hang) -> None:
+        raise AssertionError("programs for real processes let none stand still")
+
+    def is_away(self, _: str) -> bool:
+        return False
+
+    def back(self) -> None:
+        """None stands still."""
+
     def has_come(self, socket: Any) -> bool:
         return bool(select.select([socket], [], [], 0)[0])
 
@@ -63,9 +74,9 @@ AGAINST: dict[str, tuple[str, ...]] = {
     "workers2": ("--workers", "2"),
     "workers3": ("--workers", "3"),
 }
-
-
-SHARDS = {"workers2": 4, "workers3": 6}
+NODES = {"nodes3": 3}
+"""How many, on one store in PostgreSQL."""
+SHARDS = {"workers2": 4, "workers3": 6, "nodes3": 6}
 
 
 @contextmanager
@@ -78,7 +89,14 @@ def processes(data: Path, name: str = "one") -> Iterator[ProcessTwin]:
 
 
 @contextmanager
-def pair(folder: Path, against: str) -> Iterator[tuple[ProcessTwin, ProcessTwin]]:
-    """One process, and what is compared with it."""
-    with processes(folder / "one") as one, processes(folder / "several", against) as several:
+def nodes(data: Path, name: str, new_store: NewStore) -> Iterator[ProcessTwin]:
+    with nodes_on(new_store(SHARDS[name]), data, NODES[name], *SETTINGS) as several:
+        yield ProcessTwin(Balanced(several))
+
+
+@contextmanager
+def pair(folder: Path, against: str, new_store: NewStore) -> Iterator[tuple[ProcessTwin, ProcessTwin]]:
+    """One process, and what is compared with it. `new_store`: for nodes, with so many shards."""
+    others = nodes(folder, against, new_store) if against in NODES else processes(folder / "several", against)
+    with processes(folder / "one") as one, others as several:
         yield one, several

@@ -41,7 +41,28 @@ class Pass(Struct, frozen=True, tag="pass"):
     seconds: float
 
 
-Step = Http | Say | Pass
+class Watch(Struct, frozen=True, tag="watch"):
+    """Somebody follows the events of one queue, into which a message is put, while another queue is busy, where time
+    is simulated. The answer is what is seen by then."""
+
+    queue: str
+    busy: str
+
+
+class Hang(Struct, frozen=True, tag="hang"):
+    """The process that has a queue stands still from a moment after now on, where there are several. Clients connect
+    to the others. The time ends with `Back`."""
+
+    queue: str
+    after: float
+    seconds: float
+
+
+class Back(Struct, frozen=True, tag="back"):
+    """No process stands still any more."""
+
+
+Step = Http | Say | Pass | Watch | Hang | Back
 
 
 class Program(Struct, frozen=True):
@@ -129,9 +150,30 @@ def program_of(
     if is_timed:
         rows = {**rows, pass_time: sum(rows.values()) // 10}
     chosen = random.choices(list(rows), list(rows.values()), k=steps)
-    return Program(draw.stamp, (*beginning(draw), *(row(draw) for row in chosen)))
+    program = [*beginning(draw), *(row(draw) for row in chosen)]
+    if is_timed and draw.chance() < 0.1:
+        program.append(watch(draw))
+    return Program(draw.stamp, tuple(program))
+
+
+def hanging_program_of(
+    seed: int, rows: Mapping[Row, int], beginning: Callable[[Draw], list[Step]], steps: int
+) -> Program:
+    """A process stands still in the middle of it. Nothing lasts so short that this would change it."""
+    random = Random(seed)
+    draw = Draw(random, f"{seed:x}h", is_timed=False)
+    chosen = [row(draw) for row in random.choices(list(rows), list(rows.values()), k=2 * steps)]
+    at_once = [step for step in chosen if isinstance(step, Http) and not step.on][:steps]
+    hang = Hang(draw.queue(), draw.one_of([0, 0.0002, 0.0005, 0.002, 0.004]), draw.one_of([9, 40]))
+    middle = len(at_once) // 2
+    during, later = at_once[middle : middle + 2], at_once[middle + 2 :]
+    return Program(draw.stamp, (*beginning(draw), *at_once[:middle], hang, *during, Back(), *later))
 
 
 def pass_time(draw: Draw) -> Step:
     """Not as long as anything lasts, so that nothing ends at the same moment."""
     return Pass(draw.one_of([0.41, 1.43, 3.47, 7.53, 33.59]))
+
+
+def watch(draw: Draw) -> Step:
+    return Watch(draw.queue(), draw.queue())

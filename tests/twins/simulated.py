@@ -11,24 +11,33 @@ import logging
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from functools import partial, partialmethod
 from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 from typing import Any, NamedTuple, cast
+from unittest.mock import patch
 
 import msgspec
 
 from penstock.ids import ID_KEY_BYTES
 from penstock.limits import SECOND_NS
+from penstock.model.values import Nanos
+from penstock.server.board import Board
 from penstock.server.broker import Broker
 from penstock.server.clock import Clock
 from penstock.server.config import AuditConfig, AuthConfig, Config, HttpConfig, WsConfig
+from penstock.server.doors import Door, Doors
 from penstock.server.lookout import Lookout
+from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered, recover
+from penstock.server.room import Room
 from penstock.server.shard import Shard
+from penstock.server.shards.mesh import owner_of
+from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shells.connection import Server
+from penstock.server.shells.turns import Turns
 from penstock.server.worker import Post, Worker
 from penstock.storage.directory import DataDirectory
 from penstock.storage.memory import MemoryLog
@@ -41,13 +50,15 @@ from tests.support.http_client import Connection
 from tests.support.line_client import LineClient
 from tests.support.ws_client import WsClient
 from tests.twins.player import MARKS
-from tests.twins.programs import ADMIN, SCOPES
+from tests.twins.programs import ADMIN, SCOPES, Hang
 
 _LOG = logging.getLogger("penstock")
 _BEGIN = 1_800_000_000 * SECOND_NS
 _BOSS = "boss"
 _DAY_SECONDS = 86_400.0
-_ANSWER_NS_MAX = 100 * SECOND_NS
+_START_NS_MAX = 100 * SECOND_NS
+_ANSWER_NS_MAX = 25 * SECOND_NS  # Also if a process stands still.
+_LINKED_SECONDS = 8.0  # Until all processes are linked again.
 _PATIENCE_NS = 3 * SECOND_NS
 _LOOK_NS = SECOND_NS // 20
 _RAM = Path("/dev/shm")
@@ -83,6 +94,8 @@ class _Simulated:
             server._sweep()
         for shard in self.broker.shards:
             shard.start()
+        if lookout := self.broker._lookout:
+            self._watching = asyncio.ensure_future(lookout.run(_accept_nobody))
 
     @property
     def is_ready(self) -> bool:
@@ -97,14 +110,34 @@ class _Simulated:
             shard.directory.close()
 
 
-class _Lookout(NamedTuple):
-    """Of a worker that never hangs: a `server.lookout.Lookout` with nothing to do."""
+class _Board:
+    """When each worker was last alive: a `server.board.Board` in virtual time."""
 
-    worker: int
-    when_silent: list[Any]
+    def __init__(self, time: VirtualTime, workers: int) -> None:
+        self.workers = workers
+        self._time = time
+        self._beats: dict[int, Nanos] = {}
 
-    def silence(self, _: int) -> float:
-        return 0.0
+    def beat(self, worker: int) -> None:
+        self._beats[worker] = self._time.now
+
+    def leave(self, worker: int) -> None:
+        self._beats.pop(worker, None)
+
+    def silence(self, worker: int) -> float:
+        now = self._time.now
+        return (now - self._beats.get(worker, now)) / SECOND_NS
+
+
+class _Door(NamedTuple):
+    """Where nobody knocks."""
+
+    def close(self) -> None:
+        """It is never open."""
+
+
+async def _accept_nobody(_: Any) -> list[asyncio.Server]:
+    return []
 
 
 def _clocked(kind: type[Any], time: VirtualTime) -> type[Any]:
@@ -251,12 +284,16 @@ class SimulatedTwin:
         )
         self.processes: list[_Simulated] = []
         store = _new_store(config, shards) if workers else None
+        self._workers, self._map = workers, ShardMap(shards)
+        self._hung: int | None = None  # The process that stands still.
+        self._hangs_until: Nanos = 0
+        board = cast("Board", _Board(world.time, workers))
+        doors = Doors(config.http.address, config.http.address, cast("list[Door]", [_Door()] * workers))
         for number in range(workers or 1):
-            lookout = cast("Lookout", _Lookout(number, []))
-            post = Post(lookout, workers, store, folder) if store else None
+            post = Post(Lookout(number, board, doors), workers, store, folder) if store else None
             process = Process(number, world.time, world.random, network)
             process.run(partial(self._begin, process, config, post))
-        world.run_until(lambda: all(each.is_ready for each in self.processes), _ANSWER_NS_MAX)
+        world.run_until(lambda: all(each.is_ready for each in self.processes), _START_NS_MAX)
         self._turn = 0
         self.tokens = {ADMIN: _BOSS}
         self._prepare()
@@ -277,9 +314,10 @@ class SimulatedTwin:
                 self.tokens[who] = connection.request("PUT", f"/v1/tokens/{who}", headers, body).json()["token"]
 
     def _pipe(self, server: int) -> Any:
-        """To each process in turn."""
+        """To each process in turn that does not stand still."""
+        open_ones = [each for number, each in enumerate(self.processes) if number != self._hung]
         self._turn += 1
-        chosen = self.processes[self._turn % len(self.processes)]
+        chosen = open_ones[self._turn % len(open_ones)]
         return Pipe(self, chosen.process, chosen.broker.servers.all[server])
 
     def connect(self) -> Connection:
@@ -294,6 +332,22 @@ class SimulatedTwin:
     def pass_time(self, seconds: float) -> None:
         self.world.pass_time(int(seconds * SECOND_NS))
 
+    def hang(self, step: Hang) -> None:
+        if self._workers:
+            self._hung = owner_of(self._map.of_name(step.queue), self._workers)
+            time, process = self.world.time, self.processes[self._hung].process
+            began = time.now + int(step.after * SECOND_NS)
+            self._hangs_until = began + int(step.seconds * SECOND_NS)
+            time.at(began, partial(process.stop, self._hangs_until))
+
+    def is_away(self, queue: str) -> bool:
+        return self._hung is not None and owner_of(self._map.of_name(queue), self._workers) == self._hung
+
+    def back(self) -> None:
+        if self._hung is not None:
+            self._hung = None
+            self.pass_time(max(0, self._hangs_until - self.world.time.now) / SECOND_NS + _LINKED_SECONDS)
+
     def has_come(self, socket: Any) -> bool:
         return bool(socket.has_data)
 
@@ -305,6 +359,25 @@ class SimulatedTwin:
     def end(self) -> None:
         for each in self.processes:
             each.end()
+
+
+_CLOCKED = (Turns, Quotas, Room)
+
+
+@contextmanager
+def _virtual_clocks(time: VirtualTime) -> Iterator[None]:
+    """What measures how long something takes finds that it takes no time: what a machine is doing beside changes
+    nothing."""
+
+    def seconds() -> float:
+        return time.now / SECOND_NS
+
+    with ExitStack() as stack:
+        for name in ("monotonic", "perf_counter", "thread_time"):
+            stack.enter_context(patch(f"time.{name}", seconds))
+        for kind in _CLOCKED:
+            stack.enter_context(patch.object(kind, "__init__", partialmethod(kind.__init__, clock=seconds)))
+        yield
 
 
 def _new_store(config: Config, shards: int) -> Shards:
@@ -328,9 +401,10 @@ def simulated(seed: str, workers: int, shards: int) -> Iterator[tuple[SimulatedT
     world = Simulation(seed)
     twins: list[SimulatedTwin] = []
     try:
-        twins.append(SimulatedTwin(world, folder / "one", 0, 1))
-        twins.append(SimulatedTwin(world, folder / "several", workers, shards))
-        yield twins[0], twins[1]
+        with _virtual_clocks(world.time):
+            twins.append(SimulatedTwin(world, folder / "one", 0, 1))
+            twins.append(SimulatedTwin(world, folder / "several", workers, shards))
+            yield twins[0], twins[1]
     finally:
         for each in twins:
             each.end()

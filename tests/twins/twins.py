@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tests.support.transcript import shorten
-from tests.twins.differences import ABSENT, Difference, Part, explanation
+from tests.twins.differences import ABSENT, UNAVAILABLE, Difference, Part, explanation
 from tests.twins.player import Player, Seen, Twin
-from tests.twins.programs import Http, Pass, Program, Say, Step
+from tests.twins.programs import Back, Http, Pass, Program, Say, Step
 
 
 class Found(NamedTuple):
@@ -42,7 +42,7 @@ def label(step: Step) -> str:
     if isinstance(step, Say):
         what = step.what if isinstance(step.what, dict) else {}
         return f"{step.on.partition(' ')[0]} {what.get('cmd') or what.get('type')}"
-    return "time passes"
+    return type(step).__name__.lower()
 
 
 def differences(one: Any, several: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -77,7 +77,8 @@ def compare(program: Program, one: Twin, several: Twin) -> Comparison:
     try:
         _play(program, *players, comparison, several)
         for player in players:
-            player.clean_up()
+            if not player.is_hanging:
+                player.clean_up()
     finally:
         for player in players:
             player.close()
@@ -88,15 +89,22 @@ def _play(program: Program, one: Player, several: Player, comparison: Comparison
     for number, step in enumerate(program.steps, start=1):
         if isinstance(step, Pass):
             twin.pass_time(step.seconds)
-        expected, seen = one.play(step), several.play(step)
         met: set[Difference] = set()
+        if several.is_hanging and not isinstance(step, Back):
+            seen = several.play(step)
+            if several.is_unavailable(step, seen):
+                comparison.met.add(UNAVAILABLE)
+                continue  # Nothing was done, so the other one does nothing either.
+            expected = one.play(step)
+        else:
+            expected, seen = one.play(step), several.play(step)
 
         looks = count(1)
 
         def is_explained() -> bool:
             met.clear()  # noqa: B023
             comparison.found = next(_unexplained(program.steps[:number], expected, seen, met), None)  # noqa: B023
-            if not comparison.found and not _ends(met):  # noqa: B023
+            if several.is_hanging or (not comparison.found and not _ends(met)):  # noqa: B023
                 return True
             one.look_again(step, expected)  # noqa: B023
             several.look_again(step, seen)  # noqa: B023

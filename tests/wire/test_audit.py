@@ -45,14 +45,18 @@ def acts(broker: Broker, target: str) -> list[str]:
 
 def test_a_queue_is_recorded_with_the_settings_that_change(broker: Broker) -> None:
     began = datetime.now(UTC)
-    assert ask(broker, "PUT", "/v1/queues/audit-q", {"visibility_timeout": 60}) == 201
-    assert ask(broker, "PATCH", "/v1/queues/audit-q", {"visibility_timeout": 60, "retries": 5}) == 200
+    assert ask(broker, "PUT", "/v1/queues/audit-q", {"lease": 60}) == 201
+    assert ask(broker, "PATCH", "/v1/queues/audit-q", {"lease": 60, "max_attempts": 5}) == 200
     assert ask(broker, "DELETE", "/v1/queues/audit-q") == 204
     made, changed, removed = audited(broker, "audit-q")
     usual = {**HERE, "dialect": "native", "target": "audit-q", "outcome": "done"}
-    assert made == {**usual, "time": made["time"], "act": "queue.create", "after": {"visibility_timeout": 60}}
-    assert (changed["act"], changed["before"], changed["after"]) == ("queue.update", {"retries": 0}, {"retries": 5})
-    assert (removed["act"], removed["before"]) == ("queue.delete", {"visibility_timeout": 60, "retries": 5})
+    assert made == {**usual, "time": made["time"], "act": "queue.create", "after": {"lease": 60}}
+    assert (changed["act"], changed["before"], changed["after"]) == (
+        "queue.update",
+        {"max_attempts": None},
+        {"max_attempts": 5},
+    )
+    assert (removed["act"], removed["before"]) == ("queue.delete", {"lease": 60, "max_attempts": 5})
     assert began <= datetime.fromisoformat(made["time"]) <= datetime.fromisoformat(removed["time"])
 
 

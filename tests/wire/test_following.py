@@ -103,7 +103,7 @@ def nodes(store: str, tmp_path: Path) -> Iterator[list[Broker]]:
 def begin(asked: Broker, served: Broker) -> tuple[Sender, list[Consumer], list[str]]:
     queues = [queue_in(shard) for shard in range(SHARDS)]
     for queue in queues:
-        created = asked.request("PUT", f"/v1/queues/{queue}", body=b'{"visibility_timeout": 1}')
+        created = asked.request("PUT", f"/v1/queues/{queue}", body=b'{"lease": 1}')
         assert created.status == 201, created
     sender = Sender(asked, queues)
     consumers = [Consumer(served, queue) for queue in queues]

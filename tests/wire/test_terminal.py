@@ -166,7 +166,7 @@ def make_queue(broker: Broker, name: str, *messages: str) -> str:
 
 def test_tables_are_drawn_and_letters_coloured(broker: Broker) -> None:
     name = make_queue(broker, "screen-colours", "hello")
-    listed = at_terminal(broker, "queues", "ls")
+    listed = at_terminal(broker, "queues", "list")
     assert (listed.end(), "───" in listed.shown, name in listed.shown) == (0, True, True)
     tail = at_terminal(broker, "tail", "--from", "earliest", "--no-follow", "--queue", name)
     assert (tail.end(), "\x1b[34mL\x1b[0m" in tail.shown) == (0, True)
@@ -175,8 +175,8 @@ def test_tables_are_drawn_and_letters_coloured(broker: Broker) -> None:
 def test_a_question_is_asked_before_messages_are_lost(broker: Broker) -> None:
     name = make_queue(broker, "screen-question", "precious")
     for answer, code, status in (("n", 1, 200), ("y", 0, 404)):
-        verb = at_terminal(broker, "queues", "rm", name)
-        verb.wait_for("Remove the queue screen-question with 1 messages? [y/N]")
+        verb = at_terminal(broker, "queues", "delete", name)
+        verb.wait_for("Delete the queue screen-question with 1 messages? [y/N]")
         verb.press(f"{answer}\r")
         assert (verb.end(), broker.request("GET", f"/v1/queues/{name}").status) == (code, status)
 
@@ -190,7 +190,7 @@ def test_top_shows_the_queues_and_q_quits(broker: Broker) -> None:
     assert top.shown.rindex("\x1b[?1049l") > top.shown.rindex(name)  # The screen is as it was before.
 
 
-@pytest.mark.parametrize("verb", [("queues", "ls", "--watch", "0.1"), ("tail",), ("consume", "screen-empty", "-f")])
+@pytest.mark.parametrize("verb", [("queues", "list", "--watch", "0.1"), ("tail",), ("consume", "screen-empty", "-f")])
 def test_ctrl_c_ends_what_goes_on_and_leaves_no_trace_of_itself(broker: Broker, verb: tuple[str, ...]) -> None:
     name = make_queue(broker, "screen-empty")
     running = at_terminal(broker, *verb)

@@ -353,7 +353,7 @@ def test_a_client_with_a_certificate_has_the_access_of_its_token(start_broker: S
         with Connection(broker.http, tls=trust) as connection:
             return [connection.request(method, target, body=body).status for _ in range(2)]
 
-    create = ("token", "create", "reports", "--scope", "publish:orders", "--subject", "reports")
+    create = ("tokens", "create", "reports", "--scope", "publish:orders", "--subject", "reports")
     made = penstock(*create, "--url", broker.url, "--token", "secret", "--ca", str(pair.certificate))
     assert made.returncode == 0, made
     assert broker.request("PUT", "/v1/queues/orders", admin, b"{}").status == 201

@@ -310,11 +310,11 @@ def test_whoever_waits_for_a_channel_is_woken(broker: Broker) -> None:
 def test_a_channel_is_made_shown_changed_and_removed(broker: Broker) -> None:
     target = "/v1/channels/life-channel"
     assert call(broker, "GET", target).status == 404
-    made = call(broker, "PUT", target, {"topics": ["life.*", "life.*"], "retries": 3})
+    made = call(broker, "PUT", target, {"topics": ["life.*", "life.*"], "max_attempts": 3})
     assert made.status == 201
-    assert (made.json()["topics"], made.json()["retries"], made.json()["confirm"]) == (["life.*"], 3, True)
+    assert (made.json()["topics"], made.json()["max_attempts"], made.json()["confirm"]) == (["life.*"], 3, True)
     changed = call(broker, "PUT", target, {"topics": ["death"], "push": {"url": "https://example.org/hook"}})
-    assert (changed.status, changed.json()["retries"]) == (200, 9)
+    assert (changed.status, changed.json()["max_attempts"]) == (200, 9)
     push = {"url": "https://example.org/hook", "max_in_flight": 8, "timeout": 30}
     assert changed.json()["push"].items() >= push.items()
     refused = call(broker, "PUT", target, {"topics": ["death"], "push": {"url": "http://127.0.0.1/"}})
@@ -331,8 +331,8 @@ def test_a_channel_is_made_shown_changed_and_removed(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({"retries": 50}, "<= 9"),
-        ({"retries": 0}, ">= 1"),
+        ({"max_attempts": 50}, "<= 9"),
+        ({"max_attempts": 0}, ">= 1"),
         ({"detect_unchanged": False}, "a channel always detects"),
         ({"topics": ["other"]}, "unknown field `topics`"),
     ],
@@ -341,7 +341,7 @@ def test_a_channel_is_changed_by_its_own_rules_also_as_a_queue(broker: Broker, d
     channel(broker, "ruled", "ruled-root.*")
     answer = call(broker, "PATCH", "/v1/queues/ruled", document)
     assert (answer.status, said in answer.json()["error"]) == (400, True), answer
-    assert call(broker, "PATCH", "/v1/queues/ruled", {"retries": 3, "visibility_timeout": 5}).json()["retries"] == 3
+    assert call(broker, "PATCH", "/v1/queues/ruled", {"max_attempts": 3, "lease": 5}).json()["max_attempts"] == 3
     assert call(broker, "GET", "/v1/channels/ruled").json()["topics"] == ["ruled-root.*"]
 
 
@@ -436,7 +436,7 @@ def used_up(broker: Broker, queue: str, deliveries: int) -> str:
 
 def test_a_message_in_a_queue_made_by_a_topic_fails_after_nine_deliveries(broker: Broker) -> None:
     publish(broker, {"topics": ["nine-lives.x"], "message": "m"})
-    assert call(broker, "GET", "/v1/queues/nine-lives").json()["retries"] == 9
+    assert call(broker, "GET", "/v1/queues/nine-lives").json()["max_attempts"] == 9
     message_id = used_up(broker, "nine-lives", 9)
     assert take(broker, "queues/nine-lives") == []
     assert letters(broker, "nine-lives") == "LQ" + "FR" * 8 + "FE"
@@ -446,19 +446,22 @@ def test_a_message_in_a_queue_made_by_a_topic_fails_after_nine_deliveries(broker
 
 
 def test_how_often_such_a_queue_delivers_is_a_setting(start_broker: StartBroker) -> None:
-    broker = start_broker("topics.retries=2")
+    broker = start_broker("topics.max_attempts=2")
     publish(broker, {"topics": ["twice.x"], "message": "m"})
     used_up(broker, "twice", 2)
     assert letters(broker, "twice") == "LQFRFE"
 
 
 def test_a_queue_made_by_a_topic_may_have_a_dead_letter_queue_that_is_made_with_it(start_broker: StartBroker) -> None:
-    broker = start_broker("topics.retries=2", "topics.dead_letter_queue=undelivered")
+    broker = start_broker("topics.max_attempts=2", "topics.dead_letter_queue=undelivered")
     publish(broker, {"topics": ["lost.x", "found.x"], "message": "m"})
     made = call(broker, "GET", "/v1/queues/lost").json()
-    assert (made["retries"], made["redrive_policy"]) == (2, {"max_receives": 3, "dead_letter_queue": "undelivered"})
+    assert (made["max_attempts"], made["redrive_policy"]) == (
+        2,
+        {"max_receives": 3, "dead_letter_queue": "undelivered"},
+    )
     dead = call(broker, "GET", "/v1/queues/undelivered").json()
-    assert (dead["retries"], dead["redrive_policy"]) == (0, None)
+    assert (dead["max_attempts"], dead["redrive_policy"]) == (None, None)
     used_up(broker, "lost", 2)
     assert letters(broker, "lost") == "LQFRFE"
     (message,) = take(broker, "queues/undelivered")
@@ -525,7 +528,7 @@ def states(broker: Broker, **parameters: str) -> str:
 
 
 def test_a_reader_of_a_topic_follows_its_messages_to_their_end(start_broker: StartBroker) -> None:
-    broker = start_broker("topics.retries=2", "topics.dead_letter_queue=dropped")
+    broker = start_broker("topics.max_attempts=2", "topics.dead_letter_queue=dropped")
     channel(broker, "copies", "follow.*", retries=1)
     publish(broker, [{"topics": ["follow.me"], "message": "m"}, {"topics": ["unfollowed.me"], "message": "n"}])
     for _ in range(2):
@@ -545,7 +548,7 @@ def test_a_reader_of_a_topic_follows_its_messages_to_their_end(start_broker: Sta
 
 
 def test_a_reader_that_begins_in_the_middle_knows_the_messages_from_before(start_broker: StartBroker) -> None:
-    broker = start_broker("topics.retries=1", "topics.dead_letter_queue=dropped")
+    broker = start_broker("topics.max_attempts=1", "topics.dead_letter_queue=dropped")
     publish(broker, [{"topics": [f"middle.{number}"], "message": "m"} for number in range(20)])
     first, second = take(broker, "queues/middle", max=2)
     confirm(broker, {"id": first["id"], "outcome": "retry"})

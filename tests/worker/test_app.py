@@ -15,7 +15,7 @@ import pytest
 
 from penstock.client.errors import MessageNotFound
 from penstock.embedded import LocalBroker
-from penstock.worker import App, JobFailed, Reject, Retry, TaskError, current_job
+from penstock.worker import App, MessageFailed, Reject, Retry, TaskError, current_job
 from tests.support.broker import Broker
 from tests.support.waiting import wait_until
 from tests.support.working import url_of, working
@@ -72,7 +72,7 @@ def test_payloads_may_be_msgpack(app: App, broker: Broker) -> None:
 def test_a_job_that_fails_is_tried_again_after_the_delay_of_its_queue(app: App) -> None:
     begun: list[float] = []
 
-    @app.task(retries=2, delay=0.2, jitter=0.0)
+    @app.task(max_attempts=3, retry_delay=0.2, retry_jitter=0.0)
     def flaky() -> int:
         begun.append(time.monotonic())
         if current_job().attempt < 3:
@@ -87,20 +87,20 @@ def test_a_job_that_fails_is_tried_again_after_the_delay_of_its_queue(app: App) 
 
 
 def test_a_job_fails_for_good_after_its_last_attempt_and_says_why(app: App) -> None:
-    @app.task(retries=1, delay=0.01)
+    @app.task(max_attempts=2, retry_delay=0.01)
     def broken() -> None:
         raise ValueError("always")
 
     with working(app):
         job = broken.send()
-        with pytest.raises(JobFailed, match="has failed: ValueError: always"):
+        with pytest.raises(MessageFailed, match="has failed: ValueError: always"):
             job.result(60)
         assert job.status() == "failed"
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
 def test_whatever_a_task_raises_the_worker_goes_on(app: App, error: BaseException) -> None:
-    @app.task(retries=0)
+    @app.task(max_attempts=1)
     async def leave() -> None:
         raise error
 
@@ -110,7 +110,7 @@ def test_whatever_a_task_raises_the_worker_goes_on(app: App, error: BaseExceptio
 
     with working(app):
         for task in (leave, leave_a_thread):
-            with pytest.raises(JobFailed, match=type(error).__name__):
+            with pytest.raises(MessageFailed, match=type(error).__name__):
                 task.send().result(60)
 
 
@@ -124,13 +124,13 @@ def test_reject_and_no_retry_end_a_job_at_the_first_attempt(app: App) -> None:
 
     with working(app):
         for how in ("key", "reject"):
-            with pytest.raises(JobFailed, match=how):
+            with pytest.raises(MessageFailed, match=how):
                 refuse.send(how).result(60)
     assert attempts == ["key", "reject"]
 
 
 def test_retry_asks_for_another_attempt_after_a_delay_of_its_own(app: App) -> None:
-    @app.task(delay=3000)
+    @app.task(retry_delay=3000)
     def later() -> int:
         if current_job().attempt == 1:
             raise Retry(delay=0.05)
@@ -143,7 +143,7 @@ def test_retry_asks_for_another_attempt_after_a_delay_of_its_own(app: App) -> No
 def test_a_dead_letter_queue_keeps_jobs_that_failed(app: App, broker: Broker) -> None:
     failed = f"{app.name}-failed"
 
-    @app.task(retries=1, delay=0.01, dead_letter_queue=failed)
+    @app.task(max_attempts=2, retry_delay=0.01, dead_letter_queue=failed)
     def broken(attempts: int) -> int:
         if current_job().attempt <= attempts:
             raise ValueError("no")
@@ -151,7 +151,7 @@ def test_a_dead_letter_queue_keeps_jobs_that_failed(app: App, broker: Broker) ->
 
     with working(app):
         assert broken.send(1).result(60) == 1  # In the last attempt.
-        with pytest.raises(JobFailed):
+        with pytest.raises(MessageFailed):
             broken.send(9).result(60)
     (letter,) = broker.request("GET", f"/v1/search?queue={failed}").json()["messages"]
     assert letter["reason"] == "ValueError: no"
@@ -182,7 +182,7 @@ def test_a_chain_whose_first_task_is_tried_again_goes_on_once(app: App, broker: 
     """The next job is published before the first is confirmed. A second attempt in between must not double it."""
     seen: list[int] = []
 
-    @app.task(lease=1, delay=0)
+    @app.task(lease=1, retry_delay=0)
     def first() -> int:
         return current_job().attempt
 
@@ -191,7 +191,7 @@ def test_a_chain_whose_first_task_is_tried_again_goes_on_once(app: App, broker: 
         seen.append(attempt)
 
     message = first.then(second).send()
-    app.run(_take_and_continue(app, message.id))
+    app.broker.run(_take_and_continue(app, message.id))
     with working(app):
         message.result(60)
         wait_until(lambda: seen, "the second task")
@@ -201,11 +201,11 @@ def test_a_chain_whose_first_task_is_tried_again_goes_on_once(app: App, broker: 
 
 async def _take_and_continue(app: App, job: str) -> None:
     """What a worker does that dies before it confirms."""
-    messages = await app.client().receive(app.name, wait=5)
+    messages = await app.broker.client().receive(app.name, wait=5)
     assert [message.id for message in messages] == [job]
-    await app.declare(f"{app.name}-second")
+    await app.broker.declare(f"{app.name}-second")
     body = '{"task":"second","args":{"attempt":1}}'
-    await app.client().publish(
+    await app.broker.client().publish(
         f"{app.name}-second", body, content_type="application/json", idempotency_key=f"then {job}"
     )
     await messages[0].retry(0.001)
@@ -221,7 +221,7 @@ def test_a_delayed_job_waits_in_the_broker_and_can_be_cancelled(app: App) -> Non
         assert job.cancel()
         assert job.status() == "cancelled"
         assert not job.cancel()
-        with pytest.raises(JobFailed, match="was cancelled"):
+        with pytest.raises(MessageFailed, match="was cancelled"):
             job.result(60)
 
 
@@ -229,20 +229,20 @@ def test_a_job_with_a_key_is_stored_once(app: App) -> None:
     @app.task
     def welcome(number: int) -> None: ...
 
-    call = welcome.with_options(key="customer-17 ☃")
+    call = welcome.with_options(idempotency_key="customer-17 ☃")
     assert call.send(17).id == call.send(17).id
     app.close()
 
 
 def test_a_queue_that_was_deleted_is_made_again_by_the_next_job(app: App, broker: Broker) -> None:
-    @app.task(retries=2)
+    @app.task(max_attempts=3)
     def nothing() -> None: ...
 
-    for call in (nothing.with_options(), nothing.with_options(key="17")):
+    for call in (nothing.with_options(), nothing.with_options(idempotency_key="17")):
         call.send()
         assert broker.request("DELETE", f"/v1/queues/{app.name}").status == 204
-        call.with_options(key="18" if call.key else None).send()
-        assert broker.request("GET", f"/v1/queues/{app.name}").json()["retries"] == 3
+        call.with_options(idempotency_key="18" if call.idempotency_key else None).send()
+        assert broker.request("GET", f"/v1/queues/{app.name}").json()["max_attempts"] == 3
     app.close()
 
 
@@ -306,11 +306,11 @@ def test_a_message_that_is_no_job_and_wrong_arguments_are_invalid(app: App, brok
 def test_a_task_that_a_worker_does_not_know_is_left_for_one_that_does(app: App, broker: Broker) -> None:
     other = App(url_of(broker), name=app.name)
 
-    @other.task(delay=0.05, jitter=0.0, retries=100, backoff="fixed")
+    @other.task(retry_delay=0.05, retry_jitter=0.0, max_attempts=101, retry_backoff="fixed")
     def newer() -> str:
         return "done"
 
-    @app.task(delay=0.05, jitter=0.0, retries=100, backoff="fixed")
+    @app.task(retry_delay=0.05, retry_jitter=0.0, max_attempts=101, retry_backoff="fixed")
     def older() -> None: ...
 
     with working(app):
@@ -341,17 +341,17 @@ def test_progress_is_published_and_can_be_asked_for(app: App) -> None:
 def test_hooks_run_around_every_job(app: App) -> None:
     seen: list[str] = []
 
-    @app.on_start
+    @app.on("start")
     async def start() -> None:
         seen.append("start")
 
-    @app.on_stop
+    @app.on("stop")
     def stop() -> None:
         seen.append("stop")
 
-    app.before_task(lambda job: seen.append(f"before {job.task}"))
-    app.after_task(lambda job: seen.append(f"after {job.task}"))
-    app.on_failure(lambda job, error: seen.append(f"failed {job.task}: {error}"))
+    app.on("before")(lambda job: seen.append(f"before {job.task}"))
+    app.on("after")(lambda job: seen.append(f"after {job.task}"))
+    app.on("failure")(lambda job, error: seen.append(f"failed {job.task}: {error}"))
 
     @app.task
     def good() -> None:
@@ -363,7 +363,7 @@ def test_hooks_run_around_every_job(app: App) -> None:
 
     with working(app):
         good.send().result(60)
-        with pytest.raises(JobFailed):
+        with pytest.raises(MessageFailed):
             bad.send().result(60)
     expected = ["start", "before good", "good", "after good", "before bad", "failed bad: ValueError: no", "stop"]
     assert seen == expected
@@ -381,7 +381,7 @@ def test_a_queue_that_exists_with_other_settings_is_reported(
         nothing.send()
     app.close()
     assert f"queue {app.name} exists with other settings" in caplog.text
-    assert "visibility_timeout is 7.0, the app wants 30.0" in caplog.text
+    assert "lease is 7.0, the app wants 30.0" in caplog.text
 
 
 def test_two_tasks_with_one_name_and_unknown_options_are_refused(app: App) -> None:
@@ -394,14 +394,14 @@ def test_two_tasks_with_one_name_and_unknown_options_are_refused(app: App) -> No
         app.task(name="other", retry=5)(lambda: None)  # type: ignore[call-overload]
 
 
-def test_an_app_can_use_another_broker_in_each_test(penstock: LocalBroker) -> None:
+def test_an_app_can_use_another_broker_in_each_test(penstock_broker: LocalBroker) -> None:
     app = App("http://127.0.0.1:1")
 
     @app.task
     def double(number: int) -> int:
         return 2 * number
 
-    app.connect_to(penstock.url)
+    app.connect_to(penstock_broker.url)
     job = double.send(21)
     app.worker(burst=True).run()
     assert job.result(60) == 42

@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from penstock import App
+from penstock.renamed import DeprecatedName
 from penstock.worker.errors import TaskError
 from penstock.worker.policy import Policies, Policy, PolicyOptions
 
 
-def test_retries_count_after_the_first_attempt() -> None:
-    assert Policy(retries=5).settings()["retries"] == 6
-    assert Policy(retries=0).settings()["retries"] == 1
-    assert Policy(retries=None).settings()["retries"] == 0
+def test_attempts_count_with_the_first_one_as_the_queue_counts_them() -> None:
+    assert Policy(max_attempts=6).settings()["max_attempts"] == 6
+    assert Policy(max_attempts=None).settings()["max_attempts"] is None
+
+
+def test_the_old_names_of_the_options_of_a_task_say_the_same() -> None:
+    app = App()
+    old: dict[str, Any] = {"retries": 5, "backoff": "linear", "delay": 2, "delay_max": 60, "jitter": 0.5}
+    with pytest.warns(DeprecatedName) as warned:
+        app.task(queue="old", **old)(lambda: None)
+    app.task(name="forever", queue="forever", max_attempts=None)(lambda: None)
+    assert app.broker.policies.of("old") == Policy(6, "linear", 2, 60, 0.5)
+    assert app.broker.policies.of("forever").max_attempts is None
+    assert (len(warned), {each.filename for each in warned}) == (5, {__file__})
+    with pytest.warns(DeprecatedName, match="use idempotency_key"):
+        assert app.tasks["<lambda>"].with_options(key="k").idempotency_key == "k"  # type: ignore[call-arg]
 
 
 def test_a_dead_letter_queue_gets_jobs_after_the_last_attempt() -> None:
-    policy = Policy(retries=2, dead_letter_queue="failed")
+    policy = Policy(max_attempts=3, dead_letter_queue="failed")
     assert policy.settings()["redrive_policy"] == {"max_receives": 3, "dead_letter_queue": "failed"}
 
 
 def test_tasks_that_share_a_queue_share_its_settings() -> None:
     policies = Policies()
-    policies.add("mail", "first", {"retries": 2})
+    policies.add("mail", "first", {"max_attempts": 2})
     policies.add("mail", "second", {"lease": 60})
-    policies.add("mail", "third", {"retries": 2})
-    assert policies.of("mail") == Policy(retries=2, lease=60)
-    with pytest.raises(TaskError, match=r"first and fourth share the queue mail, but their retries differs \(2, 3\)"):
-        policies.add("mail", "fourth", {"retries": 3})
+    policies.add("mail", "third", {"max_attempts": 2})
+    assert policies.of("mail") == Policy(max_attempts=2, lease=60)
+    with pytest.raises(
+        TaskError, match=r"first and fourth share the queue mail, but their max_attempts differs \(2, 3\)"
+    ):
+        policies.add("mail", "fourth", {"max_attempts": 3})
 
 
-@pytest.mark.parametrize("options", [{"lease": 0.5}, {"retries": -1}])
+@pytest.mark.parametrize("options", [{"lease": 0.5}, {"max_attempts": 0}])
 def test_a_setting_that_cannot_work_is_refused(options: PolicyOptions) -> None:
     with pytest.raises(TaskError):
         Policies().add("mail", "first", options)

@@ -1,4 +1,4 @@
-"""Settings on the command line: `visibility_timeout=60 redrive_policy.max_receives=5 keep=all`."""
+"""Settings on the command line: `lease=60 redrive_policy.max_receives=5 keep=all`."""
 
 from __future__ import annotations
 

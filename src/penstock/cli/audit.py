@@ -118,6 +118,5 @@ def _details(record: dict[str, Any]) -> str:
 
 
 def _change(name: str, before: dict[str, Any], after: dict[str, Any]) -> str:
-    old = output.shown(before[name]) if name in before else ""
-    new = output.shown(after[name]) if name in after else ""
-    return f"{name} {old} → {new}" if name in before and name in after else f"{name} {old or new}"
+    values = [settings[name] for settings in (before, after) if name in settings]
+    return f"{name} {' → '.join('none' if value is None else output.shown(value) for value in values)}"

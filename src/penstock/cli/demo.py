@@ -33,7 +33,7 @@ _GREETING = """
     penstock tail --state RE                         # what fails
     penstock peek payments-failed                    # the dead letters
     penstock queues redrive payments-failed --dry-run
-    penstock schedules ls
+    penstock schedules list
 {sql}"""
 _SQL = '    penstock sql --lake {lake} "select queue, state, count(*) from messages group by all"\n'
 

@@ -18,7 +18,7 @@ _NEXT = """
 The demo is over; its broker and its data are gone. Start one that stays, in another terminal:
 
   penstock serve                                   # a broker on 127.0.0.1:7843, data in ./data
-  penstock queues add jobs
+  penstock queues create jobs
   seq 1000 | penstock publish jobs --lines         # every line is a message
   penstock consume jobs --follow --exec 'cat'      # exit status 0 confirms, others give back
   penstock top                                     # watch the queues
@@ -39,7 +39,7 @@ def tell() -> None:
 
 
 def _play(client: Client) -> None:
-    _say("A queue for parcels. What fails twice goes to another queue:", "penstock queues add parcels …")
+    _say("A queue for parcels. What fails twice goes to another queue:", "penstock queues create parcels …")
     client.queues.create("parcels-lost")
     policy = {"max_receives": 2, "dead_letter_queue": "parcels-lost"}
     client.queues.create("parcels", redrive_policy=policy)  # type: ignore[arg-type]

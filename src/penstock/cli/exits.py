@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 from penstock.cli.extras import how_to_install
 from penstock.errors import ConfigError, InUseError, PenstockError
+from penstock.renamed import DeprecatedName
 
 
 class Exit(IntEnum):
@@ -39,9 +42,9 @@ _BY_STATUS = {
 
 
 _REMEDIES = {  # In place of those of the Python client.
-    "no_queue": "create it with `penstock queues add NAME`, or see `penstock queues ls`",
-    "no_channel": "create it with `penstock channels add NAME --topic TOPIC`, or see `penstock channels ls`",
-    "queue_exists": "change it with `penstock queues set`",
+    "no_queue": "create it with `penstock queues create NAME`, or see `penstock queues list`",
+    "no_channel": "create it with `penstock channels create NAME --topic TOPIC`, or see `penstock channels list`",
+    "queue_exists": "change it with `penstock queues change`",
     "unauthorized": "give it with --token, PENSTOCK_TOKEN or a profile",
 }
 _REQUEST = re.compile(r" \((?:GET|PUT|POST|PATCH|DELETE) .*", re.DOTALL)
@@ -57,6 +60,7 @@ class CommandError(PenstockError):
 
 def run(app: Callable[[], object]) -> None:
     """Run the command line, and end the process with the right code."""
+    _print_old_names()
     try:
         app()
     except PenstockError as error:
@@ -65,6 +69,20 @@ def run(app: Callable[[], object]) -> None:
         if not (advice := how_to_install(error)):
             raise
         sys.exit(_complain(advice, Exit.FAILED))
+
+
+def _print_old_names() -> None:
+    """What is typed under an old name is one line on standard error."""
+    show = warnings.showwarning
+
+    def shown(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, DeprecatedName):
+            print(f"penstock: {message}", file=sys.stderr)
+        else:
+            show(message, category, *place, **more)
+
+    warnings.showwarning = shown
+    warnings.simplefilter("once", DeprecatedName)
 
 
 def code_of(error: PenstockError) -> Exit:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
@@ -18,7 +19,7 @@ from penstock.cli.session import Session, verb
 from penstock.limits import BODY_BYTES_MAX
 
 if TYPE_CHECKING:
-    from penstock.client import Client, Sent
+    from penstock.client import Sent
 
 _READ_BYTES = 1 << 20
 
@@ -50,7 +51,6 @@ def publish(
     """
     queue, source = _places(queue, message, topic)
     facts: dict[str, Any] = {
-        "topics": topic,
         "delay": delay,
         "priority": priority,
         "object": object_,
@@ -62,21 +62,23 @@ def publish(
         raise CommandError("--key and --wait are for one message, not for --lines", Exit.USAGE)
     with session.client() as client, _opened(source) as stream:
         if lines:
-            _publish_lines(session, client, stream, queue, facts)
+            publish_many = partial(client.publish_many_to, topic) if topic else partial(client.publish_many, queue)
+            _publish_lines(session, partial(publish_many, **facts), stream)
         else:
             content = text_or_bytes(stream.read())
-            sent = client.publish(queue, content, key=key, wait=wait, timeout=timeout, **facts)
+            publish_one = partial(client.publish_to, topic) if topic else partial(client.publish, queue)
+            sent = publish_one(content, key=key, wait=wait, timeout=timeout, **facts)
             _print(session, [sent])
             if wait == "done" and sent.outcome and not sent.outcome.success:
                 raise typer.Exit(Exit.FAILED)
 
 
-def _places(queue: str | None, message: str | None, topic: list[str] | None) -> tuple[str | None, str | None]:
+def _places(queue: str | None, message: str | None, topic: list[str] | None) -> tuple[str, str | None]:
     """The queue and the message. With a topic there is no queue, so the first argument is the message."""
     if topic and message is not None:
         raise CommandError("name a queue or a --topic, not both", Exit.USAGE)
     if topic:
-        return None, queue
+        return "", queue
     if not queue:
         raise CommandError("name a queue, or a --topic", Exit.USAGE)
     return queue, message
@@ -119,7 +121,7 @@ def text_or_bytes(data: bytes) -> str | bytes:
 
 
 def _publish_lines(
-    session: Session, client: Client, stream: BinaryIO, queue: str | None, facts: dict[str, Any]
+    session: Session, publish_many: Callable[[list[str | bytes]], list[Sent]], stream: BinaryIO
 ) -> None:
     """What has arrived is published together: a slow pipe is not kept waiting, and a fast one goes in batches."""
     count = 0
@@ -127,7 +129,7 @@ def _publish_lines(
     with output.progress("publishing", size_of(stream), "bytes") as advance:
         read = 0
         for lines in chunks(stream):
-            sent = client.publish_many(queue, [text_or_bytes(line) for line in lines], **facts)
+            sent = publish_many([text_or_bytes(line) for line in lines])
             count += len(sent)
             read += sum(map(len, lines)) + len(lines)
             advance(read)

@@ -1,4 +1,4 @@
-"""`penstock queues`: make, change, empty and remove queues."""
+"""`penstock queues`: create, change, empty and delete queues."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from penstock.cli.assignments import Settings, parsed
 from penstock.cli.jobs import run_with_progress
 from penstock.cli.messages import duration
 from penstock.cli.session import Session, Yes, verb
+from penstock.renamed import SETTINGS, with_old_names
 
 if TYPE_CHECKING:
     from penstock.client import Queue
     from penstock.client.blocking import Channels, Queues
 
-app = typer.Typer(help="Make, change, empty and remove queues.", no_args_is_help=True)
+app = typer.Typer(help="Create, change, empty and delete queues.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The name of the queue.")]
 _COUNTS = ("messages", "ready", "leased", "delayed", "kept", "damaged")
 
 
-@app.command()
+@app.command(name="list")
 @verb
-def ls(session: Session, watch: output.Watch = None) -> None:
+def list_(session: Session, watch: output.Watch = None) -> None:
     """List all queues, and how many messages are where. Channels are queues too."""
     with session.client() as client:
         output.repeat(watch, lambda: show_all(session, client.queues.list()))
@@ -35,7 +36,7 @@ def show_all(session: Session, queues: Iterable[Queue], columns: tuple[str, ...]
     """A table of queues or channels, or one JSON document a line."""
     if session.as_json:
         for queue in queues:
-            output.emit(queue)
+            output.emit(_document(queue))
         return
     output.table(
         ("name", *_COUNTS, "oldest", "ever", *columns),
@@ -60,10 +61,14 @@ def show(session: Session, name: Name, watch: output.Watch = None) -> None:
         output.repeat(watch, lambda: show_one(session, client.queues.get(name)))
 
 
+def _document(queue: Queue) -> dict[str, Any]:
+    return with_old_names(SETTINGS, {name: getattr(queue, name) for name in queue.__struct_fields__})
+
+
 def show_one(session: Session, queue: Queue) -> None:
     """One queue or channel."""
     if session.as_json:
-        output.emit(queue)
+        output.emit(_document(queue))
         return
     others = {"status"} if queue.is_channel else {"status", "topics", "confirm", "push"}
     settings: dict[str, Any] = {name: getattr(queue, name) for name in queue.__struct_fields__ if name not in others}
@@ -73,15 +78,15 @@ def show_one(session: Session, queue: Queue) -> None:
 
 @app.command()
 @verb
-def add(session: Session, name: Name, settings: Settings = None) -> None:
-    """Make a queue. It is no error if it is there with these very settings."""
+def create(session: Session, name: Name, settings: Settings = None) -> None:
+    """Create a queue. It is no error if it is there with these very settings."""
     with session.client() as client:
         show_one(session, client.queues.create(name, **parsed(settings)))
 
 
-@app.command(name="set")
+@app.command()
 @verb
-def set_(session: Session, name: Name, settings: Settings = None) -> None:
+def change(session: Session, name: Name, settings: Settings = None) -> None:
     """Change settings of a queue; the others stay."""
     with session.client() as client:
         show_one(session, client.queues.change(name, **parsed(settings)))
@@ -89,18 +94,18 @@ def set_(session: Session, name: Name, settings: Settings = None) -> None:
 
 @app.command()
 @verb
-def rm(session: Session, name: Name, yes: Yes = False) -> None:
-    """Remove a queue with its messages."""
+def delete(session: Session, name: Name, yes: Yes = False) -> None:
+    """Delete a queue with its messages."""
     with session.client() as client:
         remove(session, "queue", client.queues, name, yes)
 
 
 def remove(session: Session, what: str, among: Queues | Channels, name: str, yes: bool) -> None:
-    """Remove a queue or channel with its messages."""
+    """Delete a queue or channel with its messages."""
     count = among.get(name).status.messages
-    output.ask(f"Remove the {what} {name} with {count:,} messages?", yes)
+    output.ask(f"Delete the {what} {name} with {count:,} messages?", yes)
     among.delete(name)
-    output.done(session.as_json, {"removed": name, "messages": count}, f"{name} is removed with {count:,} messages")
+    output.done(session.as_json, {"removed": name, "messages": count}, f"{name} is deleted with {count:,} messages")
 
 
 @app.command()

@@ -21,9 +21,9 @@ Name = Annotated[str, typer.Argument(help="The name of the schedule.")]
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
-@app.command()
+@app.command(name="list")
 @verb
-def ls(session: Session, watch: output.Watch = None) -> None:
+def list_(session: Session, watch: output.Watch = None) -> None:
     """List all schedules, with their last and next run."""
     with session.client() as client:
         output.repeat(watch, lambda: _show_all(session, client.schedules.list()))
@@ -75,7 +75,7 @@ def _show(session: Session, schedule: Schedule) -> None:
 
 @app.command()
 @verb
-def add(
+def create(
     session: Session,
     name: Name,
     settings: Settings = None,
@@ -86,18 +86,18 @@ def add(
     zone: Annotated[str | None, typer.Option(help="Of the cron: Europe/Berlin")] = None,
     every: Annotated[float | None, typer.Option(min=1, help="Instead of --cron: seconds.")] = None,
 ) -> None:
-    """Make a schedule, or replace one. Settings such as catch_up=all are listed in docs/schedules.md."""
+    """Create a schedule, or replace one. Settings such as catch_up=all are listed in docs/schedules.md."""
     if (cron is None) == (every is None):
         raise CommandError("say when: --cron or --every", Exit.USAGE)
     given: dict[str, Any] = {"queue": queue, "topics": topic, "cron": cron, "time_zone": zone, "every": every}
     definition = {key: value for key, value in given.items() if value is not None}
     with session.client() as client:
-        _show(session, client.schedules.put(name, message, **definition, **parsed(settings)))
+        _show(session, client.schedules.create(name, message, **definition, **parsed(settings)))
 
 
-@app.command(name="set")
+@app.command()
 @verb
-def set_(session: Session, name: Name, settings: Settings = None) -> None:
+def change(session: Session, name: Name, settings: Settings = None) -> None:
     """Change a schedule: every=60, cron='0 8 * * *', message=…; what is not named stays."""
     _change(session, name, parsed(settings))
 
@@ -118,7 +118,7 @@ def resume(session: Session, name: Name) -> None:
 
 def _change(session: Session, name: str, fields: dict[str, Any]) -> None:
     with session.client() as client:
-        _show(session, client.schedules.patch(name, **fields))
+        _show(session, client.schedules.change(name, **fields))
 
 
 @app.command()
@@ -132,10 +132,10 @@ def run(session: Session, name: Name) -> None:
 
 @app.command()
 @verb
-def rm(session: Session, name: Name, yes: Yes = False) -> None:
-    """Remove a schedule. The messages that it has published stay."""
+def delete(session: Session, name: Name, yes: Yes = False) -> None:
+    """Delete a schedule. The messages that it has published stay."""
     with session.client() as client:
         client.schedules.get(name)
-        output.ask(f"Remove the schedule {name}?", yes)
+        output.ask(f"Delete the schedule {name}?", yes)
         client.schedules.delete(name)
-    output.done(session.as_json, {"removed": name}, f"{name} is removed")
+    output.done(session.as_json, {"removed": name}, f"{name} is deleted")

@@ -1,4 +1,4 @@
-"""`penstock token`: who may use the broker, and for what."""
+"""`penstock tokens`: who may use the broker, and for what."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.client import Client
     from penstock.client.results import Token
 
-app = typer.Typer(help="Create, show, change, rotate and revoke tokens.", no_args_is_help=True)
+app = typer.Typer(help="Create, show, change, rotate and delete tokens.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The name of the token.")]
 Data = Annotated[
@@ -90,9 +90,9 @@ def show(session: Session, name: Name, data: Data = None) -> None:
         _show(session, client.tokens.get(name))
 
 
-@app.command(name="set")
+@app.command()
 @verb
-def set_(
+def change(
     session: Session,
     name: Name,
     scope: Scopes = None,
@@ -112,13 +112,13 @@ def set_(
 
 @app.command()
 @verb
-def revoke(session: Session, name: Name, yes: Yes = False, data: Data = None) -> None:
+def delete(session: Session, name: Name, yes: Yes = False, data: Data = None) -> None:
     """End a token and close its connections."""
     with _client(session, data) as client:
         client.tokens.get(name)
-        output.ask(f"Revoke the token {name}?", yes)
-        client.tokens.revoke(name)
-    output.done(session.as_json, {"revoked": name}, f"{name} is revoked")
+        output.ask(f"Delete the token {name}?", yes)
+        client.tokens.delete(name)
+    output.done(session.as_json, {"revoked": name}, f"{name} is deleted")
 
 
 def _client(session: Session, data: Path | None) -> Client:

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from penstock import __version__
 from penstock.cli.exits import end_broken_pipe
 from penstock.cli.output import with_watch_seconds
+from penstock.renamed import deprecated, successors
 
 
 class Verb(NamedTuple):
@@ -38,10 +39,10 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     },
     "Manage": {
         "top": Verb("top", "Watch queues fill and empty."),
-        "queues": Verb("queues", "Make, change, empty and remove queues."),
-        "channels": Verb("channels", "Make, change, empty and remove channels."),
+        "queues": Verb("queues", "Create, change, empty and delete queues."),
+        "channels": Verb("channels", "Create, change, empty and delete channels."),
         "schedules": Verb("schedules", "Publish messages by the calendar or at an interval."),
-        "token": Verb("tokens", "Create, change, rotate and revoke tokens."),
+        "tokens": Verb("tokens", "Create, change, rotate and delete tokens."),
         "audit": Verb("audit", "Show who has changed what, and what was refused."),
     },
     "Spark and tables": {
@@ -66,8 +67,25 @@ SECTIONS: dict[str, dict[str, Verb]] = {
 VERBS = {name: verb for verbs in SECTIONS.values() for name, verb in verbs.items()}
 
 
-class LazyGroup(TyperGroup):
+class VerbGroup(TyperGroup):
+    """Verbs of the command line, or of one thing, such as queues. Old names of verbs work, and are in no list."""
+
+    place = ""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        place = self.place or f"penstock {self.name} "
+        name = args[0]
+        if name in successors(place):
+            # A shell that completes the line needs no warning.
+            row = successors(place)[name] if ctx.resilient_parsing else deprecated(place, name)
+            name = row.new
+        return super().resolve_command(ctx, [name, *args[1:]])
+
+
+class LazyGroup(VerbGroup):
     """The verbs above, each imported when it is asked for. The list of them needs no import."""
+
+    place = "penstock "
 
     def list_commands(self, _ctx: Any) -> list[str]:
         return list(VERBS)
@@ -97,6 +115,7 @@ def load(name: str) -> Any:
     if group is None:
         group = typer.Typer(add_completion=False, rich_markup_mode=None)
         group.command(name)(getattr(module, name))
+    group.info.cls = VerbGroup
     group.rich_markup_mode = None  # Plain help: the boxes of rich take longer than all the rest.
     command = typer.main.get_command(group)
     command.name = name

@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from penstock.client.encoding import path, query
 from penstock.client.jobs import finished
-from penstock.client.results import ChannelSettings, Job, Queue, QueueSettings
+from penstock.client.results import ChannelSettings, Job, Push, Queue, QueueSettings
 from penstock.client.session import Session
+from penstock.renamed import SETTINGS, has_old_names, takes_old_names
 
 _PAGE = 1000
 
@@ -44,13 +45,15 @@ class AsyncQueues:
         """
         return await self._session.get(path("queues", name), Queue)
 
+    @takes_old_names(SETTINGS)
     async def create(self, name: str, **settings: Unpack[QueueSettings]) -> Queue:
         """Make a queue. It is no error if it is there with these very settings.
 
-        `client.queues.create("orders", visibility_timeout=60, retries=5)`
+        `client.queues.create("orders", lease=60, max_attempts=5)`
         """
         return await self._session.change("PUT", path("queues", name), Queue, settings)
 
+    @takes_old_names(SETTINGS)
     async def change(self, name: str, **settings: Unpack[QueueSettings]) -> Queue:
         """Change some settings; the others stay.
 
@@ -78,6 +81,7 @@ class AsyncQueues:
         return await _all(self._session, "queues")
 
 
+@has_old_names("client.channels.")
 class AsyncChannels:
     """`client.channels`."""
 
@@ -88,6 +92,7 @@ class AsyncChannels:
         """A channel, with its settings and how many messages are where."""
         return await self._session.get(path("channels", name), Queue)
 
+    @takes_old_names(SETTINGS)
     async def create(self, name: str, topics: Sequence[str], **settings: Unpack[ChannelSettings]) -> Queue:
         """Make a channel that gets a copy of every message with one of these topics, or give it these settings.
 
@@ -96,7 +101,21 @@ class AsyncChannels:
         document: dict[str, Any] = {"topics": topics, **settings}
         return await self._session.change("PUT", path("channels", name), Queue, document)
 
-    subscribe = create
+    @takes_old_names(SETTINGS)
+    async def change(
+        self, name: str, topics: Sequence[str] | None = None, **settings: Unpack[ChannelSettings]
+    ) -> Queue:
+        """Change the topics or some settings; the others stay. The channel is read and then written, so of two who
+        change it at the same time one may undo what the other has done.
+
+        `client.channels.change("mail", lease=60)`
+        """
+        now = await self.get(name)
+        document: dict[str, Any] = {setting: getattr(now, setting) for setting in ChannelSettings.__annotations__}
+        if now.push:  # It is shown with how pushing goes.
+            document["push"] = {setting: now.push[setting] for setting in Push.__annotations__}
+        document |= {"topics": topics or now.topics, **settings}
+        return await self._session.change("PUT", path("channels", name), Queue, document)
 
     async def delete(self, name: str) -> None:
         """Remove a channel with its messages."""

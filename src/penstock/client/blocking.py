@@ -15,6 +15,7 @@ from penstock.client.schedules import AsyncSchedules
 from penstock.client.tokens import AsyncTokens
 from penstock.client.trust import FilePath
 from penstock.client.workers import AsyncWorkers
+from penstock.renamed import has_old_names
 
 
 class Sent(SentFacts, gc=False):
@@ -70,27 +71,30 @@ class Queues(Blocking[AsyncQueues]):
     list = blocking(AsyncQueues.list)
 
 
+@has_old_names("client.channels.")
 class Channels(Blocking[AsyncChannels]):
     """`client.channels`."""
 
     get = blocking(AsyncChannels.get)
     create = blocking(AsyncChannels.create)
-    subscribe = blocking(AsyncChannels.subscribe)
+    change = blocking(AsyncChannels.change)
     delete = blocking(AsyncChannels.delete)
     list = blocking(AsyncChannels.list)
 
 
+@has_old_names("client.schedules.")
 class Schedules(Blocking[AsyncSchedules]):
     """`client.schedules`."""
 
-    put = blocking(AsyncSchedules.put)
-    patch = blocking(AsyncSchedules.patch)
+    create = blocking(AsyncSchedules.create)
+    change = blocking(AsyncSchedules.change)
     get = blocking(AsyncSchedules.get)
     delete = blocking(AsyncSchedules.delete)
     run = blocking(AsyncSchedules.run)
     list = blocking(AsyncSchedules.list)
 
 
+@has_old_names("client.tokens.")
 class Tokens(Blocking[AsyncTokens]):
     """`client.tokens`."""
 
@@ -98,16 +102,17 @@ class Tokens(Blocking[AsyncTokens]):
     change = blocking(AsyncTokens.change)
     rotate = blocking(AsyncTokens.rotate)
     get = blocking(AsyncTokens.get)
-    revoke = blocking(AsyncTokens.revoke)
+    delete = blocking(AsyncTokens.delete)
     list = blocking(AsyncTokens.list)
 
 
+@has_old_names("client.workers.")
 class Workers(Blocking[AsyncWorkers]):
     """`client.workers`."""
 
     report = blocking(AsyncWorkers.report)
     list = blocking(AsyncWorkers.list)
-    remove = blocking(AsyncWorkers.remove)
+    delete = blocking(AsyncWorkers.delete)
 
 
 class Client(Blocking[Core[Sent, Message]]):
@@ -159,7 +164,9 @@ class Client(Blocking[Core[Sent, Message]]):
         self.workers = Workers(core.workers, runner)
 
     publish = blocking(_Core.publish)
+    publish_to = blocking(_Core.publish_to)
     publish_many = blocking(_Core.publish_many)
+    publish_many_to = blocking(_Core.publish_many_to)
     receive = blocking(_Core.receive)
     consume = iterating(_Core.consume)
     confirm_many = blocking(_Core.confirm_many)

@@ -47,7 +47,7 @@ async def consumed(
 ) -> AsyncGenerator[list[M], None]:
     """The messages of a queue, one on each page: the next one is asked for when the last one is done."""
     found = await _outlasting(lambda: session.get(path("queues", queue), Queue), queue, idle)
-    lease = max(found.visibility_timeout if lease is None else lease, _LEASE_SECONDS_MIN)
+    lease = max(found.lease if lease is None else lease, _LEASE_SECONDS_MIN)
     holding = _Consumer(source, queue, prefetch, lease, consumer, confirms=found.confirm)
     async with aclosing(holding.messages(idle)) as messages:
         async for message in messages:

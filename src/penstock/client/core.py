@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from math import ceil
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, cast
 
 import msgspec
 from msgspec import UNSET
@@ -40,12 +40,38 @@ from penstock.client.trust import FilePath, Trust
 from penstock.client.waiting import Waits
 from penstock.client.workers import AsyncWorkers
 from penstock.limits import LONG_POLL_SECONDS_MAX
+from penstock.renamed import deprecated
 
 S = TypeVar("S", bound=SentFacts)
 M = TypeVar("M", bound=MessageFacts)
 
 _OUTBOXES_MAX = 1000
 _MANY = 10_000  # Messages of one call that are encoded at once.
+
+
+class CommonOptions(TypedDict, total=False):
+    """What the messages of one call have in common."""
+
+    delay: float | None
+    priority: int
+    object: str | None
+    expires: float | None
+    headers: Mapping[str, str] | None
+    content_type: str | None
+    sender: str | None
+    timeout: float | None
+
+
+class PublishOptions(CommonOptions, total=False):
+    """How one message is published."""
+
+    key: str | None
+    wait: Literal["sync", "taken", "done"]
+    idempotency_key: str | None
+
+
+def _list_of(topics: str | Sequence[str]) -> Sequence[str]:
+    return (topics,) if isinstance(topics, str) else topics
 
 
 class Core(Generic[S, M]):
@@ -98,12 +124,69 @@ class Core(Generic[S, M]):
 
     # ── Publishing ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def publish(
+    def publish(self, queue: str, message: object, **options: Unpack[PublishOptions]) -> Coroutine[Any, Any, S]:
+        """Publish one message, and return when it is on disk; or when a consumer has taken it, or is done with it.
+
+        `client.publish("orders", {"id": 17}, delay=5)`
+
+        Text is stored as text, bytes as bytes, and anything else as the JSON that msgspec makes of it. What is
+        published at the same time goes to the broker in one request. If an answer is lost, the message is sent again
+        with the same key, and stored once. Your own `idempotency_key` keeps it from being stored twice over several
+        runs too. `wait="done"` follows the message until it is done with, and `outcome` says how.
+        """
+        if "topics" in options or queue is None:
+            return self._as_before("publish", queue, message, dict(options))
+        return self._publish(queue, (), message, **options)
+
+    def publish_to(
+        self, topics: str | Sequence[str], message: object, **options: Unpack[PublishOptions]
+    ) -> Coroutine[Any, Any, S]:
+        """Publish one message to a topic, or to several: to the queues and channels that they name.
+
+        `client.publish_to("fruit.sweet", "12 apples", key="apple")`
+        """
+        return self._publish(None, _list_of(topics), message, **options)
+
+    def publish_many(
+        self, queue: str, messages: Iterable[object], **options: Unpack[CommonOptions]
+    ) -> Coroutine[Any, Any, list[S]]:
+        """Publish many messages that have everything but their content in common.
+
+        `client.publish_many("orders", [{"id": 17}, {"id": 18}])`
+
+        Each thousand of them, or each 256 KiB, is stored whole or not at all.
+        """
+        if "topics" in options or queue is None:
+            return self._as_before("publish_many", queue, messages, dict(options))
+        return self._publish_many(queue, (), messages, **options)
+
+    def publish_many_to(
+        self, topics: str | Sequence[str], messages: Iterable[object], **options: Unpack[CommonOptions]
+    ) -> Coroutine[Any, Any, list[S]]:
+        """Publish many messages to a topic, or to several, as `publish_many` does.
+
+        `client.publish_many_to("fruit.sweet", ["12 apples", "3 pears"])`
+        """
+        return self._publish_many(None, _list_of(topics), messages, **options)
+
+    def _as_before(
+        self, method: str, queue: str | None, message: object, options: dict[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
+        """A call with `topics=`, which once went with `None` for the queue."""
+        topics = options.pop("topics", None)
+        if queue is None:
+            row = deprecated("client.", f"{method}(None, …)")
+            return getattr(self, row.new)(topics or (), message, **options)  # type: ignore[no-any-return]
+        if topics:
+            raise TypeError(f"{method} is for a queue: use {method}_to for topics")
+        return getattr(self, method)(queue, message, **options)  # type: ignore[no-any-return]
+
+    async def _publish(
         self,
         queue: str | None,
+        topics: Sequence[str],
         message: object,
         *,
-        topics: Sequence[str] | None = None,
         delay: float | None = None,
         priority: int = 0,
         key: str | None = None,
@@ -116,27 +199,10 @@ class Core(Generic[S, M]):
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> S:
-        """Publish one message, and return when it is on disk; or when a consumer has taken it, or is done with it.
-
-        `client.publish("orders", {"id": 17}, delay=5)`
-
-        Text is stored as text, bytes as bytes, and anything else as the JSON that msgspec makes of it. With `topics`,
-        the queue is None: the message goes to the queues and channels that the topics name. What is published at the
-        same time goes to the broker in one request. If an answer is lost, the message is sent again with the same
-        key, and stored once. Your own `idempotency_key` keeps it from being stored twice over several runs too.
-        `wait="done"` follows the message until it is done with, and `outcome` says how.
-        """
         content = content_of(message, content_type)
+        sender = sender or self._session.name or ""
         document = PublishDocument(
-            *content,
-            topics or (),
-            object or "",
-            key or "",
-            with_cause(headers),
-            sender or self._session.name or "",
-            priority,
-            delay,
-            expires,
+            *content, topics, object or "", key or "", with_cause(headers), sender, priority, delay, expires
         )
         limit = self._session.limit(timeout)
         if idempotency_key is not None:
@@ -147,12 +213,12 @@ class Core(Generic[S, M]):
             sent.outcome = (await self.wait([sent.id], wait, limit))[0]
         return sent
 
-    async def publish_many(
+    async def _publish_many(
         self,
         queue: str | None,
+        topics: Sequence[str],
         messages: Iterable[object],
         *,
-        topics: Sequence[str] | None = None,
         delay: float | None = None,
         priority: int = 0,
         object: str | None = None,
@@ -162,16 +228,10 @@ class Core(Generic[S, M]):
         sender: str | None = None,
         timeout: float | None = None,
     ) -> list[S]:
-        """Publish many messages that have everything but their content in common.
-
-        `client.publish_many("orders", [{"id": 17}, {"id": 18}])`
-
-        Each thousand of them, or each 256 KiB, is stored whole or not at all.
-        """
         outbox = self._outbox(queue, self._session.limit(timeout))
         sender = sender or self._session.name or ""
         common = PublishDocument(
-            "", UNSET, "", topics or (), object or "", "", with_cause(headers), sender, priority, delay, expires
+            "", UNSET, "", topics, object or "", "", with_cause(headers), sender, priority, delay, expires
         )
         sent: list[S] = []
         remaining = iter(messages)
@@ -319,9 +379,8 @@ class Core(Generic[S, M]):
         """
         (outcome,) = await self.wait([id], "done", timeout)
         if not outcome.success:
-            error = errors.MessageFailed(f"message {id} ended as {outcome.outcome}, without a result ({self.url})")
-            error.facts = msgspec.structs.asdict(outcome)
-            raise error
+            sentence = f"message {id} ended as {outcome.outcome}, without a result ({self.url})"
+            raise errors.MessageFailed.with_outcome(sentence, outcome)
         return outcome
 
     # ── Following ───────────────────────────────────────────────────────────────────────────────────────────

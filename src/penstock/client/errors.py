@@ -6,7 +6,9 @@ empty if it did not answer.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
+
+from msgspec import Struct, structs
 
 from penstock.errors import PenstockError
 
@@ -104,7 +106,13 @@ class OutcomeUnknown(Timeout):
 
 
 class MessageFailed(ClientError):
-    """The message ended without success, so there is no result. `facts` has its outcome."""
+    """A message, or a job, ended without success, so there is no result. `facts` has its outcome."""
+
+    @classmethod
+    def with_outcome(cls, text: str, outcome: Struct) -> Self:
+        error = cls(text)
+        error.facts = structs.asdict(outcome)
+        return error
 
 
 _BY_CODE: dict[str, type[ClientError]] = {
@@ -134,7 +142,7 @@ _REMEDIES = {
     "no_channel": "Create it with `channels.create`, or check the name",
     "unauthorized": "Give the token as `token=` or in PENSTOCK_TOKEN",
     "queue_exists": "Change it with `queues.change`, or create it with the same settings",
-    "lease_gone": "Finish sooner, extend the lease with `extend`, or raise the queue's visibility_timeout",
+    "lease_gone": "Finish sooner, extend the lease with `extend`, or raise the queue's `lease`",
     "internal_error": "Look at the log of the broker",
     "outcome_unknown": "Look whether it was done, or give an idempotency key, so that it can be sent again",
 }

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from penstock.client.encoding import body_of
 from penstock.decoding import decode_json
+from penstock.renamed import SETTINGS, has_old_names
 
 T = TypeVar("T")
 Until = Literal["taken", "done"]
@@ -168,10 +169,10 @@ class QueueSettings(TypedDict, total=False):
 
     redrive_policy: RedrivePolicy | None
     retention_timeout: float | None
-    visibility_timeout: float
+    lease: float
     message_delay: float
     message_deduplication: bool
-    retries: int
+    max_attempts: int | None
     retry_delay: float
     retry_backoff: Literal["fixed", "linear", "exponential"]
     retry_delay_max: float | None
@@ -201,17 +202,18 @@ class QueueStatus(Struct, frozen=True):
     oldest_message_age: float | None = None
 
 
+@has_old_names(SETTINGS)
 class Queue(Struct, frozen=True, kw_only=True):
     """A queue or channel: its settings and how it stands."""
 
     name: str
     status: QueueStatus
+    lease: float
+    max_attempts: int | None
     redrive_policy: dict[str, Any] | None = None
     retention_timeout: float | None = None
-    visibility_timeout: float = 30
     message_delay: float = 0
     message_deduplication: bool = False
-    retries: int = 0
     retry_delay: float = 0
     retry_backoff: str = "fixed"
     retry_delay_max: float | None = None

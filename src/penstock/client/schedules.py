@@ -14,6 +14,7 @@ from penstock.client.results import Schedule, ScheduleChanges, SentFacts
 from penstock.client.session import Session
 from penstock.client.transport import Request
 from penstock.limits import SEARCH_PAGE_MAX
+from penstock.renamed import has_old_names
 
 CatchUp = Literal["one", "all", "none"]
 
@@ -33,13 +34,14 @@ class _Page(Struct):
     next: int | None = None
 
 
+@has_old_names("client.schedules.")
 class AsyncSchedules:
     """`client.schedules`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def put(
+    async def create(
         self,
         name: str,
         message: object,
@@ -60,7 +62,7 @@ class AsyncSchedules:
     ) -> Schedule:
         """Make a schedule, or replace it: one message at each tick, by the calendar or at an interval.
 
-        `client.schedules.put("nightly", {"report": "sales"}, queue="reports", cron="30 2 * * *")`
+        `client.schedules.create("nightly", {"report": "sales"}, queue="reports", cron="30 2 * * *")`
         """
         text, in_base64, media_type = content_of(message, content_type)
         document = _Document(
@@ -82,10 +84,10 @@ class AsyncSchedules:
         )
         return await self._session.change("PUT", path("schedules", name), Schedule, document)
 
-    async def patch(self, name: str, **changes: Unpack[ScheduleChanges]) -> Schedule:
+    async def change(self, name: str, **changes: Unpack[ScheduleChanges]) -> Schedule:
         """Change some fields of a schedule.
 
-        `client.schedules.patch("nightly", paused=True)`
+        `client.schedules.change("nightly", paused=True)`
         """
         document: dict[str, Any] = dict(changes)
         if "message" in document:

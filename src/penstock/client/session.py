@@ -68,5 +68,5 @@ class Session:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise errors.BrokerFailed(
                 f"the answer to {self.transport.describe(request)} is not what the API promises: {error}."
-                " Check that the address is that of a Penstock broker of version 0.2 or later"
+                " Check that the address is that of a Penstock broker of version 0.3 or later"
             ) from None

@@ -14,6 +14,7 @@ from penstock.client.results import Token
 from penstock.client.session import Session
 from penstock.client.transport import Request
 from penstock.limits import SEARCH_PAGE_MAX
+from penstock.renamed import has_old_names
 
 _decode = msgspec.json.Decoder(Token).decode
 
@@ -23,6 +24,7 @@ class _Page(Struct):
     next: int | None = None
 
 
+@has_old_names("client.tokens.")
 class AsyncTokens:
     """`client.tokens`. Only administrators may use it."""
 
@@ -67,7 +69,7 @@ class AsyncTokens:
         """A token, without its secret."""
         return await self._session.get(path("tokens", name), Token)
 
-    async def revoke(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """End a token and close its connections."""
         await self._session.delete(path("tokens", name))
 

@@ -11,12 +11,14 @@ from penstock.client.encoding import path
 from penstock.client.results import WorkerState
 from penstock.client.session import Session
 from penstock.client.transport import Request
+from penstock.renamed import has_old_names
 
 
 class _List(Struct):
     workers: list[WorkerState]
 
 
+@has_old_names("client.workers.")
 class AsyncWorkers:
     """`client.workers`."""
 
@@ -35,6 +37,6 @@ class AsyncWorkers:
         """The workers that have reported in the last day, the one that was heard longest ago first."""
         return (await self._session.get("/v1/workers", _List)).workers
 
-    async def remove(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """Forget a worker that has stopped."""
         await self._session.delete(path("workers", name))

@@ -14,7 +14,9 @@ _BANK_FAILS = 0.12  # Of all attempts; another attempt helps.
 _MAIL_BOUNCES = 0.03
 
 
-@app.task(queue="payments", retries=3, delay=1, backoff="exponential", dead_letter_queue="payments-failed")
+@app.task(
+    queue="payments", max_attempts=4, retry_delay=1, retry_backoff="exponential", dead_letter_queue="payments-failed"
+)
 async def charge(order: int, cents: int, card: str) -> dict[str, int]:
     """A card that has expired fails each time, and ends among the dead letters."""
     await asyncio.sleep(_chance.uniform(0.005, 0.05))
@@ -25,7 +27,7 @@ async def charge(order: int, cents: int, card: str) -> dict[str, int]:
     return {"order": order, "cents": cents}
 
 
-@app.task(queue="packing", retries=5, lease=10)
+@app.task(queue="packing", max_attempts=6, lease=10)
 async def pack(paid: dict[str, int], items: int) -> int:
     """The slowest step: at busy times parcels wait here."""
     for item in range(items):
@@ -34,7 +36,7 @@ async def pack(paid: dict[str, int], items: int) -> int:
     return paid["order"]
 
 
-@app.task(queue="mail", retries=2, delay=5)
+@app.task(queue="mail", max_attempts=3, retry_delay=5)
 async def write(order: int, to: str) -> str:
     await asyncio.sleep(_chance.uniform(0.002, 0.02))
     if _chance.random() < _MAIL_BOUNCES:

@@ -33,15 +33,15 @@ class Street:
         async with asyncio.TaskGroup() as group:
             for life in (self._order, self._browse, self._feed, self._ask, self._answer):
                 group.create_task(life())
-            for queue in ("price-watch", "prices", "orders", "clicks", shop.app.progress_queue):
+            for queue in ("price-watch", "prices", "orders", "clicks", shop.app.broker.progress_queue):
                 group.create_task(self._take(queue, 0.01))
             group.create_task(self._take("analytics", 0.5 / self.rate))
 
     async def _prepare(self) -> None:
-        await shop.app.create_progress_queue()
+        await shop.app.broker.create_progress_queue()
         for queue in ("stock", "orders", "clicks"):
-            await self.client.queues.create(queue, visibility_timeout=10)
-        await self.client.queues.create("prices", visibility_timeout=10, detect_unchanged=True)
+            await self.client.queues.create(queue, lease=10)
+        await self.client.queues.create("prices", lease=10, detect_unchanged=True)
         await self.client.channels.create("price-watch", ["prices.*"])
         await self.client.channels.create("analytics", ["orders.*"])
 
@@ -57,7 +57,7 @@ class Street:
             chain = shop.charge.then(shop.pack, items).then(shop.write, f"{name}@example.com")
             await chain.a.send(number, cents, card)
             placed = {"order": number, "customer": name, "items": items, "cents": cents}
-            await self.client.publish(None, placed, topics=["orders.placed"], sender="web")
+            await self.client.publish_to("orders.placed", placed, sender="web")
             if self.chance.random() < 0.1:
                 remind = shop.write.with_options(delay=self.chance.randint(60, 3600))
                 await remind.a.send(number, f"{name}@example.com")
@@ -65,9 +65,7 @@ class Street:
     async def _browse(self) -> None:
         while True:
             await asyncio.sleep(1 / self.rate)
-            await self.client.publish(
-                None, {"page": self.chance.choice(_PAGES)}, topics=["clicks.page"], expires=3600
-            )
+            await self.client.publish_to("clicks.page", {"page": self.chance.choice(_PAGES)}, expires=3600)
 
     async def _feed(self) -> None:
         """All prices, again and again; most have not changed."""
@@ -76,7 +74,7 @@ class Street:
             fruit = self.chance.choice(_FRUIT)
             prices[fruit] += self.chance.randint(-5, 5)
             for name, price in prices.items():
-                await self.client.publish(None, {"price": price}, topics=["prices.fruit"], key=name)
+                await self.client.publish_to("prices.fruit", {"price": price}, key=name)
             await asyncio.sleep(_FEED_SECONDS)
 
     async def _take(self, queue: str, seconds: float) -> None:

@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.dialects.wire.header_values import checked_header_value, content_type_of
 from penstock.dialects.wire.http import (
     BodyRule,
     Call,
@@ -26,12 +25,10 @@ from penstock.dialects.wire.http import (
     segments_of,
     whole_number,
 )
-from penstock.dialects.wire.kept_headers import KEPT_HEADERS, encode_headers, kept_header_lines
 from penstock.dialects.wire.listing import listing
 from penstock.dialects.wire.multipart import boundary_of, is_multipart, join_parts, split_parts
 from penstock.dialects.wire.setting_documents import document_type, settings_in
 from penstock.dialects.wire.stored_bodies import check_use, content_type_line, stored_bodies, stored_body
-from penstock.dialects.wire.times import rfc3339_seconds
 from penstock.errors import Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import (
@@ -53,7 +50,10 @@ from penstock.model.commands import (
     Publish,
     UpdateQueue,
 )
+from penstock.model.header_values import checked_header_value, content_type_of
+from penstock.model.kept_headers import KEPT_HEADERS, encode_headers, kept_header_lines
 from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.model.times import rfc3339_seconds
 from penstock.model.values import Nanos
 from penstock.remembering import remembered
 
@@ -68,6 +68,7 @@ _NotNegative = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 _SETTINGS = ("redrive_policy", "retention_ns", "visibility_ns", "delay_ns", "deduplication")
 _QueueDocument = document_type(
     *("Queue", QueueSettings, _SETTINGS),
+    first_names=True,
     required=("retention_timeout", "visibility_timeout", "message_deduplication"),
     retention_timeout=_Positive,
     visibility_timeout=_NotNegative,

@@ -28,9 +28,7 @@ from penstock.dialects.wire.http import (
 )
 from penstock.dialects.wire.json_bodies import text_or_base64
 from penstock.dialects.wire.json_bounds import check_keys
-from penstock.dialects.wire.kept_headers import decode_headers, encode_headers
 from penstock.dialects.wire.subjects import Form, Subject, names_in
-from penstock.dialects.wire.times import nanos_of, rfc3339
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
@@ -50,7 +48,9 @@ from penstock.limits import (
 from penstock.model.access import Verb
 from penstock.model.answers import Answer, Drawn, Pulled, Receipt, Receipts, Refused, StoredResult
 from penstock.model.commands import FROM_NEXT, AwaitResult, Draw, NewMessage, Publish, PublishInTurn, PublishRun, Pull
+from penstock.model.kept_headers import decode_headers, encode_headers
 from penstock.model.settings import QueueSettings
+from penstock.model.times import nanos_of, rfc3339
 from penstock.model.values import Nanos
 
 _TEXT = "text/plain; charset=utf-8"

@@ -141,6 +141,8 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     events.DeadLettered: messages.dead_lettered,
     events.Invalidated: messages.refused,
     events.Declined: messages.refused,
+    events.InvalidatedForOne: receivers.refused_for_one,
+    events.DeclinedForOne: receivers.refused_for_one,
     events.Completed: messages.completed,
     events.Extended: messages.extended,
     events.Rescheduled: messages.rescheduled,

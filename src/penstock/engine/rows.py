@@ -81,6 +81,11 @@ class Row(NamedTuple):
     object: int
     topics: int
 
+    def holder(self, time: int) -> int:
+        """Who has, or had, the message. Nobody has a delayed one whose time has come; a replay may not have made it
+        ready yet."""
+        return 0 if self.state == DELAYED and self.visible_at <= time else self.consumer
+
     @property
     def names(self) -> tuple[int, ...]:
         return self.content_type, self.sender, self.object, self.topics, self.consumer

@@ -5,7 +5,7 @@ Decisions (`decide/`) read it and events (`evolve/`) change it; nothing here dec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import UTC, tzinfo
 from heapq import heappop, heappush
 
@@ -69,7 +69,9 @@ class EngineState:
         self.tokens = Tokens()
         self.couriers = Couriers()
         self.outcomes = Outcomes()
-        self.zones = zones  # For decisions; events say when.
+        # For decisions; events say what came of them.
+        self.zones = zones
+        self.channels_elsewhere: Container[str] = ()  # The names of those in other shards that are known here.
         # When `decide(Tick())` and `advance` next have something to do. It may be early, but never late. Schedules
         # know themselves when they are due: they go by another clock.
         self.next_deadline: Nanos = NEVER_NS
@@ -114,8 +116,9 @@ class EngineState:
         return frozenset(number for number, known in self.couriers.origins.items() if known == name)
 
     def is_channel(self, name: str) -> bool:
+        """Whether it is the name of a channel, here or in another shard."""
         queue = self.queue(name)
-        return queue is not None and bool(queue.settings.topics)
+        return bool(queue.settings.topics) if queue else name in self.channels_elsewhere
 
     @property
     def damaged(self) -> int:

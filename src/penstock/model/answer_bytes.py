@@ -8,19 +8,40 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from penstock.model import answers
+from penstock.model import (
+    answers,
+    connections,
+    consumers,
+    figures,
+    health,
+    jobs,
+    metrics,
+    pushes,
+    queries,
+    searches,
+    workers,
+)
 from penstock.model.commands import Command
+from penstock.model.queries import Act, Page, Pages, Query
 from penstock.model.values import Packed
 
 
 def kinds_in(*modules: Any) -> list[type[Struct]]:
     """The types that have a tag, in an order that is the same in every process."""
     found = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
-    kinds = [each for each in found - {Packed, Command} if issubclass(each, Struct) and each.__struct_config__.tag]
+    kinds = [
+        each
+        for each in found - {Packed, Command, Query, Act, Pages, Page}
+        if issubclass(each, Struct) and each.__struct_config__.tag
+    ]
     return sorted(kinds, key=lambda each: each.__name__)
 
 
-ANSWERS = kinds_in(answers)
+_MODULES = queries, connections, consumers, figures, health, jobs, metrics, pushes, searches, workers
+_OF_QUESTIONS = [each for each in kinds_in(*_MODULES) if not (issubclass(each, Command) or each.__name__[0] == "_")]
+QUERIES = [each for each in _OF_QUESTIONS if issubclass(each, Query)]
+ANSWERS = list(dict.fromkeys([*kinds_in(answers), *[each for each in _OF_QUESTIONS if each not in QUERIES]]))
+_LISTS = frozenset((list, tuple))
 
 
 class Several(Packed, frozen=True, gc=False):
@@ -36,10 +57,9 @@ else:
 
 
 def pack(answer: Any) -> Any:
-    if not isinstance(answer, list | tuple):
+    if type(answer) not in _LISTS:
         return answer
-    has_lists = not {list, tuple}.isdisjoint(map(type, answer))
-    return Several([pack(each) for each in answer] if has_lists else answer)  # type: ignore[arg-type]
+    return Several(answer if _LISTS.isdisjoint(map(type, answer)) else [pack(each) for each in answer])
 
 
 def unpack(answer: Any) -> Any:

@@ -17,3 +17,14 @@ class Client(Protocol):
 
     @property
     def dialect(self) -> str: ...
+
+
+class Cancelable(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Pending(Cancelable, Protocol):
+    """An answer that may take a while. `cancel` if the client has gone away: it is not given."""
+
+    def give_up(self) -> None:
+        """Answer with what there is: now, or as soon as something is decided."""

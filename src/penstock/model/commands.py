@@ -494,3 +494,5 @@ class Tick(Command, frozen=True):
 # workers of a queue (its name) or for a receiver (queue and name, and where it starts), or a result (queue and
 # sequence).
 Waiting = Fetch | Pull | Receive | AwaitResult
+
+DECIDED_TOGETHER: tuple[type[Command], ...] = (Finish, Settle, Publish, PublishTopics, Fetch)

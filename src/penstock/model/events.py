@@ -266,14 +266,16 @@ class DeadLettered(MessageEvent, frozen=True, gc=False):
 
 
 class Invalidated(MessageEvent, frozen=True, gc=False):
-    """The consumer reports that the message is invalid (I), and is done with it."""
+    """A worker reports that the message is invalid (I), and no worker gets it any more. Earlier versions logged it
+    for one of several consumers, too."""
 
     kind: ClassVar[Kind] = Kind.INVALID
     reason: bytes = b""
 
 
 class Declined(MessageEvent, frozen=True, gc=False):
-    """The consumer is not interested in the message (N), and is done with it."""
+    """A worker is not interested in the message (N), and no worker gets it any more. Earlier versions logged it for
+    one of several consumers, too."""
 
     kind: ClassVar[Kind] = Kind.NOT_INTERESTED
 
@@ -416,6 +418,18 @@ class GivenBack(Retried, frozen=True, gc=False):
     `visible_at`."""
 
     kind: ClassVar[Kind] = Kind.GIVEN_BACK
+
+
+class InvalidatedForOne(Invalidated, frozen=True, gc=False):
+    """One of several consumers reports that the message is invalid (I). The others still want it."""
+
+    kind: ClassVar[Kind] = Kind.INVALID_FOR_ONE
+
+
+class DeclinedForOne(Declined, frozen=True, gc=False):
+    """One of several consumers is not interested in the message (N). The others still want it."""
+
+    kind: ClassVar[Kind] = Kind.NOT_INTERESTED_FOR_ONE
 
 
 class FailedForAll(Failed, frozen=True, gc=False):

@@ -180,6 +180,12 @@ class Kind(IntEnum):
     ARRIVED = Row(51, "Q", (*_LOGGED, "created"), {_GONE: _WAITING}, begins=True, wakes=True)
     CAME_FROM = Row(52, "", (*_TARGET, "origin", *_REASON), _stays(_WAITING))
     COPIED_FROM = Row(54, "", _TARGET, _stays(_WAITING))
+    INVALID_FOR_ONE = Row(
+        *(59, "I", _REASON, _stays(_SOUND)), whose="receivers", notice="drop", ends=True, clears=True
+    )
+    NOT_INTERESTED_FOR_ONE = Row(
+        *(60, "N", (), _stays(_SOUND)), whose="receivers", notice="drop", ends=True, clears=True
+    )
 
 
 def kinds_where(is_meant: Callable[[Row], object]) -> frozenset[Kind]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.errors import Reason
+from penstock.errors import Reason, RequestError
 from penstock.model import commands, courier_commands, schedule_commands, token_commands
 from penstock.model.access import EVERY_NAME, SOME_NAME, Access, Need, Verb
 from penstock.model.answers import Refused
@@ -255,3 +255,19 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     courier_commands.CheckDeadLetterQueue: _nothing,
     courier_commands.LearnChannel: _nothing,
 }
+
+
+class NotAllowedError(RequestError):
+    """The identity of the client lacks something that no command says it needs."""
+
+    def __init__(self, need: Need) -> None:
+        refused = denied(need)
+        super().__init__(refused.reason, refused.detail)
+        self.need = need
+
+
+def require(access: Access, *needs: Need) -> None:
+    """Raises `NotAllowedError` if one of these is not allowed."""
+    for need in needs:
+        if not access.allows(need):
+            raise NotAllowedError(need)

@@ -6,6 +6,7 @@ OpenAPI follow from it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
@@ -14,7 +15,9 @@ from msgspec import Meta, Struct
 
 from penstock import limits
 from penstock.backoff import Growth
+from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model.values import Nanos
+from penstock.renamed import RENAMED, SETTINGS, Renamed
 
 
 class Setting(Struct, frozen=True):
@@ -24,22 +27,40 @@ class Setting(Struct, frozen=True):
     description: str = ""
     name: str = ""  # Empty: as the field.
     of_channels: bool = False  # Only channels have it.
+    before: Any = None  # Its type under its old name, if it differs.
+    no_limit: int | None = None  # What a null in a document stands for, if it is not written in seconds.
+    renamed: Renamed | None = None  # Its old name, from the table of those.
+
+    @property
+    def old_spelling(self) -> dict[str, Any]:
+        """Its old name and type, if it has one. mqs and glovebox keep it in their documents."""
+        return {self.renamed.old: self.before or self.written} if self.renamed else {}
 
 
 @cache
 def settings_of(kind: type[Struct]) -> dict[str, Setting]:
     """How the fields of these settings are written, by their names."""
     found = {}
+    renamed = {row.new: row for row in RENAMED[SETTINGS]}
     for field in msgspec.structs.fields(kind):
         setting = next(
             meta.extra["setting"] for meta in get_args(field.type) if isinstance(meta, Meta) and meta.extra
         )
-        found[field.name] = msgspec.structs.replace(setting, name=setting.name or field.name)
+        name = setting.name or field.name
+        found[field.name] = msgspec.structs.replace(setting, name=name, renamed=renamed.get(name))
     return found
 
 
-def _written(written: Any, description: str = "", name: str = "", *, of_channels: bool = False) -> Meta:
-    return Meta(extra={"setting": Setting(written, description, name, of_channels)})
+def _written(
+    written: Any,
+    description: str = "",
+    name: str = "",
+    *,
+    of_channels: bool = False,
+    before: Any = None,
+    no_limit: int | None = None,
+) -> Meta:
+    return Meta(extra={"setting": Setting(written, description, name, of_channels, before, no_limit)})
 
 
 _Count = Annotated[int, Meta(ge=1, le=limits.INT32_MAX)]
@@ -84,7 +105,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     ] = limits.NEVER_NS
     visibility_ns: Annotated[
         Nanos,
-        _written(_Seconds, "Seconds for which a delivered message is hidden from others.", "visibility_timeout"),
+        _written(_Seconds, "Seconds for which a delivered message belongs to its consumer.", "lease"),
     ] = 30 * limits.SECOND_NS
     delay_ns: Annotated[Nanos, _written(_Seconds, "Seconds for which a new message is hidden.", "message_delay")] = 0
     deduplication: Annotated[
@@ -93,8 +114,11 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     retries: Annotated[
         int,
         _written(
-            Annotated[int, Meta(ge=0, le=limits.INT32_MAX)],
-            "Deliveries in all before a message is dropped; 0: no limit.",
+            _Count | None,
+            "Deliveries in all before a message is dropped; null: no limit.",
+            "max_attempts",
+            before=Annotated[int, Meta(ge=0, le=limits.INT32_MAX)],
+            no_limit=0,
         ),
     ] = 0
     retry_delay_ns: Annotated[
@@ -170,3 +194,23 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
 
 _RETRY = {"retry_delay_ns": 0, "retry_backoff": "fixed", "retry_delay_max_ns": limits.NEVER_NS, "retry_jitter": 0.0}
 _LATER: dict[str, Any] = {"topics": (), "confirm": True, "push": None, **_RETRY}
+
+
+def as_written(settings: Struct, only: Collection[str] | None = None) -> dict[str, Any]:
+    """Settings as a document shows them. `only`: names of fields."""
+    shown = {}
+    for field, setting in settings_of(type(settings)).items():
+        if only is None or field in only:
+            value = getattr(settings, field)
+            if isinstance(value, Struct):
+                value = as_written(value)
+            value = seconds(value) if field.endswith("_ns") else None if value == setting.no_limit else value
+            shown[setting.name] = value
+    return shown
+
+
+def seconds(nanos: Nanos) -> float | None:
+    """Whole seconds without a fraction; what has no end is null."""
+    if nanos == NEVER_NS:
+        return None
+    return nanos // SECOND_NS if nanos % SECOND_NS == 0 else nanos / SECOND_NS

@@ -153,9 +153,9 @@ def _handed_over(story: Story, stay: Stay, event: Any) -> None:
 
 
 def _settled(story: Story, stay: Stay, event: Any) -> None:
-    delivery = _delivery_of(story, stay, event, stay.letter)
+    _delivery_of(story, stay, event, stay.letter)
     story.processed = story.processed or event.time
-    if delivery.is_worker and stay.letter in LEAVES:
+    if event.kind.row.whose != "receivers" and stay.letter in LEAVES:
         _end(story, stay, failed=event.time if stay.letter == "I" else None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -112,3 +113,10 @@ class KeyedRun(NamedTuple):
             [self.positions[at] for at in which],
             sequences=[sequences[at] for at in which],
         )
+
+
+_control_character = re.compile("[\x00-\x1f\x7f-\x9f]").search
+
+
+def has_control_characters(text: str) -> bool:
+    return _control_character(text) is not None

@@ -15,7 +15,7 @@ from penstock.dialects.mqs import Mqs
 from penstock.dialects.native.about import About
 from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
-from penstock.dialects.native.cluster import Cluster, ClusterState
+from penstock.dialects.native.cluster import Cluster
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.consumers import Consumers
 from penstock.dialects.native.event_log import EventLog
@@ -40,13 +40,17 @@ from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Refused
 from penstock.model.client import Client
-from penstock.model.permissions import denied
+from penstock.model.cluster import ClusterState
+from penstock.model.health import RED, Health, ReadHealth
+from penstock.model.permissions import NotAllowedError, denied, require
 from penstock.model.probe import Probe
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
+from penstock.server.exposition import scraped
 from penstock.server.identities import Identities, digest_of
-from penstock.server.metrics import CONTENT_TYPE, Metrics
+from penstock.server.later import Later
+from penstock.server.later import asked as asked_of
 from penstock.server.quotas.quotas import checked_limits
 from penstock.server.quotas.work import counted
 from penstock.server.services.assembly import Services
@@ -72,7 +76,6 @@ class Application:
         config: Config,
         identity: Identity,
         writer: ServicePort,
-        metrics: Metrics,
         services: Services,
         identities: Identities,
         clients: ClientPort | None = None,
@@ -82,7 +85,9 @@ class Application:
         """`clients`: where the commands of clients go, if there are several shards; services use the writer. `relay`:
         to other processes, if there are some. `cluster`: who serves what."""
         clients = clients or writer
-        self._writer, self._audit, self._metrics_of = writer, services.audit, metrics
+        self._later = Later()
+        self._asked = asked = partial(asked_of, clients.ask)
+        self._writer, self._audit = writer, services.audit
         self._identities, self._ids = identities, ids_of(identity)
         self._browsers = policy_of(config, lambda: identities.is_guarded)
         self._console = _console(config) if config.console.enabled else None
@@ -98,7 +103,7 @@ class Application:
             ),
         }
         self.websockets = WebSockets(clients, config.ws, conversations, relay)
-        staging = _staging_of(config, services, writer)
+        staging = _staging_of(config, services, writer, self._later)
         idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
         consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
@@ -107,15 +112,14 @@ class Application:
         schedules = Schedules(clients.submit_as, ids, config.topics.new_queue)
         ruled = (nq, staging, publishing, consuming, waiting, schedules)
         self._body_rules = {route: dialect.body_rule for dialect in ruled for route in dialect.routes}
-        push, later = services.push, services.requests.later
-        sought = (services.searches, services.traces, services.redrives)
-        search = Search(*sought, ids, later, _soon, waiting, writer.refusal)
+        push, later = services.push, self._later
+        search = Search(services.traces, ids, later, _soon, waiting, writer.refusal, asked)
         self.routes: http.Routes = {
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
             **Queues(counted(clients.submit_as)).routes,
-            **_event_log_of(identity, services, ids).routes,
+            **_event_log_of(identity, services, ids, later).routes,
             **Objects(ids).routes,
             **Backup(services.backups, later).routes,
             **search.routes,
@@ -124,19 +128,23 @@ class Application:
             **staging.routes,
             **Tokens(writer.submit_as, identities, _new_secret, checked_limits).routes,
             **Claims(ids).routes,
-            **Stats(services.stats, later).routes,
-            **Consumers(services.consumers, later).routes,
+            **Stats(asked).routes,
+            **Consumers(asked).routes,
             **Lake(services.lake_reads, later).routes,
-            **Workers(services.workers).routes,
-            **About(services.connections, partial(effective_settings, config)).routes,
+            **Workers(asked).routes,
+            **About(asked, partial(effective_settings, config)).routes,
             **Cluster(cluster).routes,
             **(self._console.routes if self._console else {}),
             **Channels(counted(clients.submit_as), push.check, push.describe).routes,
-            **_joined(publishing.routes, consuming.routes, Purges(services.purges, later, writer.refusal).routes),
+            **_joined(publishing.routes, consuming.routes, Purges(asked).routes),
             **self._pages(),
         }
-        self.submit = clients.submit_as
+        self.submit, self.ask = clients.submit_as, clients.ask
         self.decide_collected = clients.decide_collected
+
+    def close(self) -> None:
+        """Whoever still waits for an answer gets none."""
+        self._later.close()
 
     def body_rule(self, method: bytes, target: bytes, headers: http.Headers) -> http.BodyRule:
         rule = self._body_rules.get(route_of(http.segments_of(target)), self._mqs.body_rule)
@@ -161,7 +169,7 @@ class Application:
         if request.access is EVERYTHING or request.method not in self.routes.get(path, ()):
             return None
         try:
-            http.require(request.access, *needs_in_head(path, request, self._ids))
+            require(request.access, *needs_in_head(path, request, self._ids))
         except ProtocolError:
             return None  # Said in its turn.
         except RequestError as error:
@@ -231,7 +239,7 @@ class Application:
     ) -> Result:
         try:
             if needs:
-                http.require(request.access, *needs(request))
+                require(request.access, *needs(request))
             return handler(request, segment)
         except ProtocolError as error:
             return self.wrong(request, error)
@@ -242,7 +250,7 @@ class Application:
         """Why a request that others answer is refused."""
         needs = row_of(route_of(http.segments_of(request.target)), request.method).needs
         try:
-            http.require(request.access, *(needs(request) if needs else ()))
+            require(request.access, *(needs(request) if needs else ()))
         except ProtocolError:
             return None  # Who answers it finds that, too.
         except RequestError as error:
@@ -256,7 +264,7 @@ class Application:
         try:
             subject = subject_of(path, request, self._ids)
             if isinstance(subject, tuple):
-                http.require(request.access, *subject)
+                require(request.access, *subject)
         except ProtocolError:
             subject = None
         except RequestError as error:
@@ -269,7 +277,7 @@ class Application:
         )
 
     def _failed(self, request: http.Request, error: RequestError) -> http.Response:
-        if not isinstance(error, http.NotAllowedError):
+        if not isinstance(error, NotAllowedError):
             return http.failure(error)
         (verb, *_), name = error.need
         self._audit.refuse(request, verb, name, Reason.FORBIDDEN)
@@ -288,28 +296,22 @@ class Application:
             (b"asyncapi.json", 1): {b"GET": self._asyncapi, b"HEAD": self._asyncapi},
         }
 
-    def _health(self, request: http.Request, _: bytes) -> http.Response:
-        """The reason of a failure may name files: if there are tokens, only clients that show one see it."""
-        if self._writer.failure:
-            reason = "" if request.access is NOBODY else f": {self._writer.failure}"
-            return http.Response(503, f"red: the log cannot be written{reason}".encode(), _TEXT)
-        if damaged := self._writer.engine.damaged:
-            text = f"yellow: {damaged} damaged messages are set aside: see /v1/search?state=damaged"
-            return http.Response(200, text.encode(), _TEXT)
-        return http.Response(200, b"green", _TEXT)
+    def _health(self, request: http.Request, _: bytes) -> http.Awaited:
+        return self._asked(request, ReadHealth(), _shown_health)
 
-    def _metrics(self, request: http.Request, _: bytes) -> http.Work:
-        return http.Work(self._scraped(request.access))
-
-    def _scraped(self, access: Access) -> http.Steps:
-        scraped = yield from self._metrics_of.scrape(access)
-        return http.Response(200, scraped, b"Content-Type: " + CONTENT_TYPE + b"\r\n")
+    def _metrics(self, _: http.Request, __: bytes) -> http.Work:
+        return http.Work(scraped())
 
     def _openapi(self, _: http.Request, __: bytes) -> http.Response:
         return http.Response(200, openapi_document(), http.JSON)
 
     def _asyncapi(self, _: http.Request, __: bytes) -> http.Response:
         return http.Response(200, asyncapi_document(), http.JSON)
+
+
+def _shown_health(health: Health) -> http.Response:
+    text = ("green", "yellow", "red")[health.level] + (f": {health.text}" if health.text else "")
+    return http.Response(503 if health.level == RED else 200, text.encode(), _TEXT)
 
 
 def _new_secret() -> tuple[str, str]:
@@ -326,19 +328,19 @@ def _mqs_of(config: Config, ids: MessageIds) -> Mqs:
     )
 
 
-def _staging_of(config: Config, services: Services, writer: ServicePort) -> Staging:
+def _staging_of(config: Config, services: Services, writer: ServicePort, later: http.Later) -> Staging:
     return Staging(
         services.staged_batches,
-        services.requests.later,
+        later,
         writer.refusal,
         bytes_max=config.staging.bytes_max,
         lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
     )
 
 
-def _event_log_of(identity: Identity, services: Services, ids: MessageIds) -> EventLog:
+def _event_log_of(identity: Identity, services: Services, ids: MessageIds, later: http.Later) -> EventLog:
     shard = identity.shard, identity.shards
-    return EventLog(services.event_streams, services.requests.later, ids, identity.lineage, shard)
+    return EventLog(services.event_streams, later, ids, identity.lineage, shard)
 
 
 def _nq_of(config: Config) -> Nq:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from penstock.dialects.etzel.conversation import Etzel
-from penstock.dialects.native.cluster import ClusterState
 from penstock.errors import StoreError
 from penstock.limits import SECOND_NS
+from penstock.model.cluster import ClusterState
 from penstock.model.settings import QueueSettings
 from penstock.server.app import ids_of
 from penstock.server.clock import Clock
@@ -168,6 +168,7 @@ class Broker:
         self._identities = Identities(config.auth.tokens, self._clock.wall, self._owner, jwts_of(config.auth))
         self._commits = Rounds(AsyncioScheduler(asyncio.get_running_loop()))
         self._room = Room(config.unread_bytes_max)
+        self._room.turns = turns
         for shard, each in zip(self.shards, recovered, strict=True):
             shard.assemble(each, turns, self._identities, self._commits, self._room)
         quotas = Quotas(config.quota, self._has_queue)

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from penstock.dialects.native.consumers import Consumer
 from penstock.engine.queue import Queue
 from penstock.limits import SECOND_NS
+from penstock.model.consumers import Consumer
 from penstock.model.kinds import Kind
 from penstock.model.values import Nanos
 

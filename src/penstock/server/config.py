@@ -264,13 +264,13 @@ class TopicsConfig(Struct, frozen=True, kw_only=True):
     retention_seconds: Annotated[
         int, between(1, limits.INT32_MAX, "How long messages stay in a queue that was created for a topic.")
     ] = 7 * _DAY_SECONDS
-    visibility_seconds: Annotated[
+    lease_seconds: Annotated[
         float, between(0, limits.INT32_MAX, "How long a consumer of such a queue holds a message.")
     ] = 30.0
     detect_unchanged: Annotated[
         bool, described("Whether such a queue gets only messages that change their object and key.")
     ] = True
-    retries: Annotated[
+    max_attempts: Annotated[
         int,
         between(
             0, limits.RETRIES_MAX, "Deliveries of a message in such a queue before it has failed (E); 0 for no limit."
@@ -286,14 +286,14 @@ class TopicsConfig(Struct, frozen=True, kw_only=True):
     @property
     def new_queue(self) -> QueueSettings:
         """The settings of a queue that a message to a topic creates."""
-        # One more receive than retries: the retries decide, so a message moves when its last delivery has failed.
-        policy = RedrivePolicy(self.retries + 1, self.dead_letter_queue) if self.dead_letter_queue else None
+        # One more receive than attempts: the attempts decide, so a message moves when its last delivery has failed.
+        policy = RedrivePolicy(self.max_attempts + 1, self.dead_letter_queue) if self.dead_letter_queue else None
         return QueueSettings(
             redrive_policy=policy,
             retention_ns=self.retention_seconds * limits.SECOND_NS,
-            visibility_ns=round(self.visibility_seconds * limits.SECOND_NS),
+            visibility_ns=round(self.lease_seconds * limits.SECOND_NS),
             detect_unchanged=self.detect_unchanged,
-            retries=self.retries,
+            retries=self.max_attempts,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock import __version__
+from penstock.dialects.native.publish import describe as describe_message_fields
 from penstock.dialects.native.queue_document import describe as describe_settings
 
 _ASYNCAPI_INTRODUCTION = "Protocols of connections that stay open. For HTTP requests see /openapi.json."
@@ -34,6 +35,7 @@ def openapi() -> dict[str, Any]:
         for section, entries in part.get("components", {}).items():
             whole["components"].setdefault(section, {}).update(entries)
     describe_settings(whole["components"]["schemas"])
+    describe_message_fields(whole)
     whole["info"]["version"] = __version__
     return whole
 

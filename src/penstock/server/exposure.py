@@ -40,7 +40,7 @@ def _danger(config: Config, has_tokens: bool) -> str:
         remedy = "Set tls.certificate"
     else:
         missing, danger = "the broker has no tokens", "anyone could read and delete messages"
-        create = f"penstock token create NAME --scope admin --data {config.data}"
+        create = f"penstock tokens create NAME --scope admin --data {config.data}"
         remedy = f"Create a token ({create}), or set auth.tokens"
     return f"{missing}: {danger}. {remedy}, listen on 127.0.0.1, or start with --insecure"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable
-from itertools import accumulate
 from time import perf_counter
 from typing import Any, NamedTuple
+
+from penstock.model.metrics import Durations
 
 BOUNDS_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -37,10 +38,8 @@ class Histogram:
     def mark(self, time: float) -> Mark:
         return Mark(time, tuple(self._counts), self.sum)
 
-    def buckets(self) -> list[tuple[str, float]]:
-        """How many took at most this long: for each bound, and without a bound."""
-        bounds = [*map(str, BOUNDS_SECONDS), "+Inf"]
-        return list(zip(bounds, accumulate(self._counts), strict=True))
+    def value(self, *labels: str) -> Durations:
+        return Durations(labels, list(self._counts), self.sum)
 
 
 class LastMinute:

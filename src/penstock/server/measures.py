@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from penstock.engine.queue import Queue
-
-Samples = list[tuple[tuple[str, ...], float]]  # The values of a metric, each with its labels.
+from penstock.model.metrics import Samples as Samples
 
 
 class Measured(Protocol):

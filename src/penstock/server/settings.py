@@ -19,9 +19,10 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import msgspec
 from msgspec import Meta, Struct
 
-from penstock.dialects.wire.http import has_control_characters
 from penstock.errors import ConfigError
 from penstock.limits import LINE_BYTES_MAX, NAME_BYTES_MAX
+from penstock.model.values import has_control_characters
+from penstock.renamed import BROKER_SETTINGS, RENAMED, deprecated, successors
 from penstock.server.config import Address, Config
 from penstock.server.setting_types import AddressText, FileName, HostName, Origin, StoreUrl, Text
 
@@ -51,6 +52,10 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Sequence[str], ov
             setting = source.known.get(name)
             if setting is None:
                 raise ConfigError(f'{source.title}: unknown setting "{name}"; {_nearest(name, source.known)}')
+            if name in _OLD_NAMES:
+                deprecated(BROKER_SETTINGS, _OLD_NAMES[name])
+            if sources.get(setting.key) == source.title:
+                raise ConfigError(f"{source.title}: {setting.key} is given under two names: give only {setting.key}")
             values[setting.key] = _read(setting, raw, f"{source.title}: {name}")
             sources[setting.key] = source.title
     config = _build({**values, "sources": sources})
@@ -85,12 +90,12 @@ class _Source(NamedTuple):
 def _from_file(file: Path | None) -> _Source:
     path = file or Path(FILE_NAME)
     if file is None and not path.exists():
-        return _Source(FILE_NAME, SETTINGS, {})
+        return _Source(FILE_NAME, _KEYS, {})
     try:
         tables = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return _Source(str(path), SETTINGS, _flatten(tables))
+    return _Source(str(path), _KEYS, _flatten(tables))
 
 
 def _flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -105,7 +110,7 @@ def _flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> _Source:
-    known = {setting.variable: setting for setting in SETTINGS.values()}
+    known = {_variable(key): setting for key, setting in _KEYS.items()}
     given = {
         name: value
         for name, value in environ.items()
@@ -127,7 +132,7 @@ def _from_flags(flags: Sequence[str]) -> _Source:
             word = re.match(r"[\w.]*", flag)  # No more of it: the rest may be a token.
             raise ConfigError(f'--set: "{word[0] if word else ""}" has no value; expected key=value')
         given[key.strip()] = value
-    return _Source("--set", SETTINGS, given)
+    return _Source("--set", _KEYS, given)
 
 
 def _nearest(name: str, known: Mapping[str, Setting]) -> str:
@@ -174,10 +179,10 @@ def _check(config: Config) -> None:
     given = [bool(each) for each in (config.auth.jwt_keys, config.auth.jwt_issuer, config.auth.jwt_audience)]
     if any(given) and not all(given):
         raise ConfigError("auth.jwt_keys, auth.jwt_issuer and auth.jwt_audience belong together: set all three")
-    if topics.dead_letter_queue and not topics.retries:
+    if topics.dead_letter_queue and not topics.max_attempts:
         raise ConfigError(
-            f"topics.dead_letter_queue = {topics.dead_letter_queue} has no effect with topics.retries = 0: set"
-            " topics.retries to 1 or more"
+            f"topics.dead_letter_queue = {topics.dead_letter_queue} has no effect with topics.max_attempts = 0: set"
+            " topics.max_attempts to 1 or more"
         )
 
 
@@ -272,9 +277,12 @@ def _parse_queue_name(text: object) -> str:
     return text
 
 
+def _variable(key: str) -> str:
+    return VARIABLE_PREFIX + key.replace(".", "_").upper()
+
+
 def _setting(key: str, hint: Any, default: Any) -> Setting:
     kind, meta = get_args(hint)
-    variable = VARIABLE_PREFIX + key.replace(".", "_").upper()
     known: dict[Any, tuple[str, Callable[[Any], Any]]] = {
         Address: ("HOST:PORT, the port from 0 to 65535, an IPv6 host in brackets", parse_address),
         AddressText: ("HOST:PORT, an IPv6 host in brackets, or nothing", _parse_address_text),
@@ -289,7 +297,7 @@ def _setting(key: str, hint: Any, default: Any) -> Setting:
         str: (f"the name of a queue, up to {NAME_BYTES_MAX} bytes, or nothing", _parse_queue_name),
     }
     expected, read = known.get(kind) or (_range(kind, meta), lambda raw: _convert(raw, hint))
-    return Setting(key, variable, default, meta.description, expected, read)
+    return Setting(key, _variable(key), default, meta.description, expected, read)
 
 
 def _convert(raw: object, hint: Any) -> Any:
@@ -332,6 +340,10 @@ _SECTIONS = _list_sections(Config())
 
 SETTINGS = _list_settings(Config())
 """Every key there is, in the order of `Config`."""
+
+
+_KEYS = SETTINGS | {row.old: SETTINGS[row.new] for row in RENAMED[BROKER_SETTINGS]}
+_OLD_NAMES = {spelling: old for old in successors(BROKER_SETTINGS) for spelling in (old, _variable(old))}
 
 
 def settings_table() -> str:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from penstock.dialects.native.cluster import ClusterState
+from penstock.dialects.native.event_text import EventWriter
+from penstock.dialects.native.spark.arrow import staged_rows
 from penstock.errors import DataDirectoryError, DeposedError, LeaseHeldError, PenstockError, StoreError
 from penstock.limits import (
     CLOCK_OFF_SECONDS,
     CLOCK_SLOWNESS,
     LOG_PER_SNAPSHOT_BYTE,
+    NEVER_NS,
     SECOND_NS,
     STORED_LOG_PER_SNAPSHOT_BYTE,
     STORED_SNAPSHOT_BYTES,
 )
+from penstock.model.cluster import ClusterState
+from penstock.model.metrics import ReadMetrics
 from penstock.server.app import Application, ids_of
 from penstock.server.clock import Clock
 from penstock.server.config import Config, LogConfig
@@ -27,7 +32,7 @@ from penstock.server.identities import Identities
 from penstock.server.metrics import Metrics
 from penstock.server.recovery import Home, Recovered, recover
 from penstock.server.room import Room
-from penstock.server.services.assembly import assemble
+from penstock.server.services.assembly import Forms, assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.loans import connect_loans
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FORMS = Forms(EventWriter, staged_rows)
 _REVIVE_SECONDS = 1.0
 _WATCH_SECONDS = 1.0
 _AFTER_LOSS = (
@@ -80,8 +86,10 @@ class Shard:
         self.directory = directory
         self.store = store
         self._home = home
+        self._application: Application | None = None
         self.on_end: Callable[[], None] = lambda: None  # Called when the shard cannot be served any more.
         self.is_deposed = False  # Another process owns the log, or has owned it since.
+        self._failed_epoch = 0  # In which the log has failed, if it is in a store.
         self._lost: str | None = None  # Why the data directory cannot be used any more.
         self._reviving: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -137,9 +145,12 @@ class Shard:
             turns,
             backups,
             identities,
+            FORMS,
             has_tokens=self.has_tokens,
             commit_seconds=self.metrics.commit_seconds,
         )
+        self.loop.ask = self.services.questions.take
+        self.services.questions.answers[ReadMetrics] = self.metrics.read
         self.loop.gate.auditor = self.services.audit
         self.snapshots = Snapshots(
             self.loop,
@@ -160,8 +171,9 @@ class Shard:
     ) -> Application:
         """Make the application of this shard, with what it needs if there are others."""
         self.services.redrives.all_queues = clients or self.loop
-        facts = (self._config, self.identity, self.loop, self.metrics, self.services, self._identities)
-        return Application(*facts, clients, relay, cluster)
+        facts = (self._config, self.identity, self.loop, self.services, self._identities)
+        self._application = Application(*facts, clients, relay, cluster)
+        return self._application
 
     def port(self) -> OwnPort:
         """This shard, for the others and for clients of all of them."""
@@ -219,6 +231,7 @@ class Shard:
 
     def _on_failure(self, _: BaseException) -> None:
         self.snapshots.cancel()
+        self._failed_epoch = self.store.epoch if self.store else 0
         if self._lost:
             self.loop.end_doubt()
         if self._lost or (self._reviving and not self._reviving.done()):
@@ -237,12 +250,22 @@ class Shard:
             except (DeposedError, LeaseHeldError) as error:
                 logger.warning("deposed", extra={"reason": str(error)})
                 self.is_deposed = True
-                self.loop.end_doubt()
+                await self._settle_doubt()
                 self.on_end()
                 return
             except (OSError, PenstockError) as error:
                 self.loop.commit.failure = f"it cannot be reopened: {error}"
                 logger.error("revival_failed", extra={"reason": str(error)})
+
+    async def _settle_doubt(self) -> None:
+        """The next owner has what was committed in the last epoch, and nothing is added to that. One batch may be
+        there that this process was not told of."""
+        if self.store and self.loop.failure:
+            with suppress(OSError, PenstockError):
+                end = self.loop.log.end.offset
+                is_longer = await asyncio.to_thread(self.store.had_batch, self._failed_epoch, end)
+                self.loop.settle_doubt(NEVER_NS if is_longer else end)
+        self.loop.end_doubt()
 
     async def _reopen(self) -> None:
         await self.history_writes.close()
@@ -275,6 +298,8 @@ class Shard:
         for each, service in zip(self._stopping, self.services, strict=True):
             each.cancel()
             await service.close()
+        if self._application:
+            self._application.close()
 
     async def close(self, *, takes_snapshot: bool = True) -> bool:
         """Write everything, and close the log. False if something cannot be written. The last snapshot stops
@@ -282,7 +307,7 @@ class Shard:
         await until(lambda: self.loop.idle or bool(self.loop.failure), self._config.stop_seconds)
         if self._reviving:
             self._reviving.cancel()
-        self.loop.end_doubt()
+        await self._settle_doubt()
         log = self.loop.log
         is_written = await self._write_everything(takes_snapshot=takes_snapshot)
         await self.snapshots.close()

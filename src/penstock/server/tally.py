@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from penstock.dialects.native.consumers import Consumer
 from penstock.engine.queue import Queue
+from penstock.model.consumers import Consumer
 from penstock.model.kinds import Kind, kinds_where
 from penstock.model.values import Nanos
 from penstock.server import paces

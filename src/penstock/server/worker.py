@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.dialects.native.cluster import ClusterState
 from penstock.limits import LINK_SILENCE_SECONDS_MAX, LINKS_SECONDS_MAX
+from penstock.model.cluster import ClusterState
 from penstock.model.tokens import Token
 from penstock.server.app import ids_of
 from penstock.server.broker import Broker
@@ -25,6 +25,7 @@ from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.fellow import Fellow
 from penstock.server.shards.mesh import Mesh, owner_of
+from penstock.server.shards.questions import Questions
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shards.shared_quotas import SharedQuotas
@@ -35,7 +36,6 @@ from penstock.server.shells.handler import Handler
 from penstock.server.shells.handshake import GLOVEBOX
 from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
-from penstock.server.shells.worker import Works
 from penstock.server.writer.port import ClientPort
 from penstock.storage.shards import Shards, shard_directory
 
@@ -67,14 +67,15 @@ class Worker(Broker):
         directories = [shard_directory(self.config.data, each) for each in owned]
         return [Shard(self.config, each, self._clock, home=self._map.of_name) for each in directories]
 
-    def _offer(self, turns: Turns, quotas: Quotas) -> tuple[Handler, ClientPort]:
-        post, shards, works = self._post, self._map, Works(turns)
+    def _offer(self, _: Turns, quotas: Quotas) -> tuple[Handler, ClientPort]:
+        post, shards = self._post, self._map
         own = {shard.identity.shard: shard for shard in self.shards}
         requests: dict[int, LocalRequests] = {}
         ports = {number: shard.port() for number, shard in own.items()}
         self._mesh = Mesh(
             *(post.worker, post.workers, shards.shards, UnixWires(post.folder), ports, requests),
             ask_again_seconds=self.config.ask_again_seconds,
+            room=self._room,
         )
         self._stages = StopStages(self._mesh)
         if post.workers > 1:
@@ -82,18 +83,21 @@ class Worker(Broker):
             self._mesh.served = {each: CountedPort(port, quotas, self._has_queue) for each, port in ports.items()}
         for shard in self.shards:
             shard.connect(shards, self._mesh.ports)
-        router = Router(shards, self._mesh.ports)
+        questions = Questions(
+            shards, self._mesh.ports, fellow=lambda shard: self._fellow(owner_of(shard, post.workers))
+        )
+        router = Router(shards, self._mesh.ports, questions, self.config.ask_again_seconds)
         self._relay_wires = UnixWires(post.folder, "relay")
         self._relay = Relay(post.worker, self._relay_wires.connect)
         applications = {number: shard.offer(router, self._relay, self.cluster) for number, shard in own.items()}
         self._websockets = applications[min(applications)].websockets
-        requests |= {number: LocalRequests(each, works, quotas) for number, each in applications.items()}
+        requests |= {number: LocalRequests(each, quotas) for number, each in applications.items()}
         for shard in self.shards[1:]:
             shard.metrics.shows_process = False  # It is shown once.
         ids = ids_of(self.shards[0].identity)
         post.lookout.when_silent.append(self._leave_alone)
-        facts = (shards, applications, router, self._mesh.requests, ids, works)
-        return Front(*facts, fellow=lambda shard: self._fellow(owner_of(shard, post.workers))), router
+        facts = (shards, applications, router, self._mesh.requests, ids)
+        return Front(*facts), router
 
     def cluster(self) -> ClusterState:
         fellows = [self._fellow(each) for each in range(self._post.workers)]

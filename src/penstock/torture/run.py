@@ -33,7 +33,7 @@ SETTINGS = {
     "log.retention_seconds": 30,
     "push.private_addresses": "allow",  # Its endpoint is on this machine.
 }
-PUSHED = {"topics": ["things.*"], "retries": 9}
+PUSHED = {"topics": ["things.*"], "max_attempts": 9}
 PUSH_SECONDS = 5.0
 
 

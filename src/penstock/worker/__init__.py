@@ -6,9 +6,13 @@ that is used of it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from penstock.client.errors import MessageFailed
+from penstock.renamed import by_old_name
 from penstock.worker.app import App
 from penstock.worker.context import Job, current_job
-from penstock.worker.errors import JobFailed, LeaseLost, Reject, Retry, TaskError, TimeLimit
+from penstock.worker.errors import LeaseLost, Reject, Retry, TaskError, TimeLimit
 from penstock.worker.handle import AsyncHandle, Handle
 from penstock.worker.task import Task
 
@@ -17,8 +21,8 @@ __all__ = [
     "AsyncHandle",
     "Handle",
     "Job",
-    "JobFailed",
     "LeaseLost",
+    "MessageFailed",
     "Reject",
     "Retry",
     "Task",
@@ -26,3 +30,8 @@ __all__ = [
     "TimeLimit",
     "current_job",
 ]
+
+if not TYPE_CHECKING:  # So that type checkers know the new names only.
+
+    def __getattr__(name: str) -> Any:
+        return by_old_name(__name__, name, globals().__getitem__)

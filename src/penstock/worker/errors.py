@@ -9,10 +9,6 @@ class TaskError(PenstockError):
     """A task is declared or used in a way that cannot work. The sentence says how to change it."""
 
 
-class JobFailed(PenstockError):
-    """The job ended without success, so it has no result."""
-
-
 class Reject(PenstockError):
     """Raised by a task: the job has failed, and another attempt would not help."""
 

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from penstock.client.errors import Conflict, NotFound, QueueNotFound, Timeout
+from penstock.client.errors import Conflict, MessageFailed, NotFound, QueueNotFound, Timeout
 from penstock.client.results import Outcome
 from penstock.client.runner import Blocking, blocking
 from penstock.decoding import convert, decode_json
 from penstock.worker import payload
 from penstock.worker.context import Progress
-from penstock.worker.errors import JobFailed
 
 if TYPE_CHECKING:
     from penstock.worker.app import App
@@ -45,33 +44,34 @@ class AsyncHandle:
         return _status(await self._document())
 
     async def result(self, timeout: float | None = None) -> Any:
-        """What the task returned. Raises `JobFailed` if the job has ended without success, and TimeoutError."""
+        """What the task returned. Raises `MessageFailed` if the job has ended without success, and TimeoutError."""
         outcome = await self._outcome(timeout)
         if not outcome.success:
-            raise JobFailed(await self._explain(outcome.outcome or ""))
+            raise MessageFailed.with_outcome(await self._explain(outcome.outcome or ""), outcome)
         return payload.decode_result(outcome.text, self._kind)
 
     async def cancel(self) -> bool:
         """Take the job away if it has not begun. False: it runs or has ended."""
         try:
-            await self._app.client().delete_message(self.id)
+            await self._app.broker.client().delete_message(self.id)
         except (Conflict, NotFound):
             return False
         return True
 
     async def progress(self) -> Progress | None:
         """The last thing that the task reported, if it is not too long ago (`App.progress_seconds`)."""
+        broker = self._app.broker
         try:
-            found = [each async for each in self._app.client().search(queue=self._app.progress_queue, key=self.id)]
+            found = [each async for each in broker.client().search(queue=broker.progress_queue, key=self.id)]
         except QueueNotFound:  # No task of this app has ever reported anything.
             return None
         return decode_json(found[-1].body, Progress) if found else None
 
     async def _document(self) -> _Document:
-        return convert(await self._app.client().message(self.id), _Document)
+        return convert(await self._app.broker.client().message(self.id), _Document)
 
     async def _outcome(self, timeout: float | None) -> Outcome:
-        client = self._app.client()
+        client = self._app.broker.client()
         while True:
             try:
                 return (await client.wait([self.id], "done", timeout))[0]

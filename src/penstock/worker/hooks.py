@@ -5,14 +5,18 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
+
+from penstock.worker.errors import TaskError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+Event = Literal["start", "stop", "before", "after", "failure"]
 
 logger = logging.getLogger("penstock.worker")
 
 
-class Hooks:
+class Functions:
     """Functions in the order in which they were added. Those that are not `async` block the event loop: be quick."""
 
     def __init__(self) -> None:
@@ -41,3 +45,17 @@ class Hooks:
                     await result
             except Exception:
                 logger.exception("hook failed", extra={"hook": getattr(function, "__name__", repr(function))})
+
+
+class Hooks:
+    """The functions of an app, by the event that they are for."""
+
+    def __init__(self) -> None:
+        self.start, self.stop = Functions(), Functions()
+        self.before, self.after, self.failure = Functions(), Functions(), Functions()
+
+    def of(self, event: Event) -> Functions:
+        if event not in get_args(Event):
+            raise TaskError(f"an app has no event {event}; it has {', '.join(get_args(Event))}")
+        functions: Functions = getattr(self, event)
+        return functions

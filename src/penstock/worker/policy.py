@@ -18,11 +18,11 @@ Backoff = Literal["fixed", "linear", "exponential"]
 class PolicyOptions(TypedDict, total=False):
     """What a task may say about its queue."""
 
-    retries: int | None
-    backoff: Backoff
-    delay: float
-    delay_max: float | None
-    jitter: float
+    max_attempts: int | None
+    retry_backoff: Backoff
+    retry_delay: float
+    retry_delay_max: float | None
+    retry_jitter: float
     lease: float
     dead_letter_queue: str | None
 
@@ -30,30 +30,26 @@ class PolicyOptions(TypedDict, total=False):
 class Policy(Struct, frozen=True):
     """How a queue treats the jobs of its tasks."""
 
-    retries: int | None = 5  # After the first attempt. None: without end.
-    backoff: Backoff = "exponential"
-    delay: float = 1.0  # Seconds before the first retry.
-    delay_max: float | None = 3600.0
-    jitter: float = 0.1  # The share of a delay that is taken off at random.
+    max_attempts: int | None = 6  # With the first one. None: without end.
+    retry_backoff: Backoff = "exponential"
+    retry_delay: float = 1.0  # Seconds before the second attempt.
+    retry_delay_max: float | None = 3600.0
+    retry_jitter: float = 0.1  # The share of a delay that is taken off at random.
     lease: float = 30.0  # Seconds after which a job of a worker that died is given to another one.
     dead_letter_queue: str | None = None
-
-    @property
-    def attempts(self) -> int | None:
-        return None if self.retries is None else self.retries + 1
 
     def settings(self) -> QueueSettings:
         """As the broker has them."""
         redrive = None
-        if self.dead_letter_queue and self.attempts:
-            redrive = {"max_receives": self.attempts, "dead_letter_queue": self.dead_letter_queue}
+        if self.dead_letter_queue and self.max_attempts:
+            redrive = {"max_receives": self.max_attempts, "dead_letter_queue": self.dead_letter_queue}
         settings: dict[str, Any] = {
-            "visibility_timeout": self.lease,
-            "retries": self.attempts or 0,
-            "retry_delay": self.delay,
-            "retry_backoff": self.backoff,
-            "retry_delay_max": self.delay_max,
-            "retry_jitter": self.jitter,
+            "lease": self.lease,
+            "max_attempts": self.max_attempts,
+            "retry_delay": self.retry_delay,
+            "retry_backoff": self.retry_backoff,
+            "retry_delay_max": self.retry_delay_max,
+            "retry_jitter": self.retry_jitter,
             "redrive_policy": redrive,
         }
         return settings  # type: ignore[return-value]
@@ -84,8 +80,8 @@ class Policies:
             raise TaskError(
                 f"queue {queue}: a lease of {policy.lease:g} s is too short to be extended; use 1 or more"
             )
-        if policy.retries is not None and policy.retries < 0:
-            raise TaskError(f"queue {queue}: retries are 0 or more, got {policy.retries}")
+        if policy.max_attempts is not None and policy.max_attempts < 1:
+            raise TaskError(f"queue {queue}: max_attempts is 1 or more, got {policy.max_attempts}")
         return policy
 
 

@@ -39,12 +39,12 @@ async def put_schedules(app: App, queues: Collection[str]) -> None:
 
 
 async def _put(app: App, task: Task[Any, Any], recurrence: Recurrence) -> None:
-    schedules, name = app.client().schedules, f"{app.name}.{task.name}"
+    schedules, name = app.broker.client().schedules, f"{app.name}.{task.name}"
     try:
         paused = (await schedules.get(name)).paused
     except NotFound:
         paused = False
-    await schedules.put(
+    await schedules.create(
         name,
         payload.as_message(task.with_options().body(), task.format),
         queue=task.queue,

@@ -6,10 +6,11 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct, structs
 
+from penstock.renamed import SEND_OPTIONS, takes_old_names
 from penstock.worker import payload
 from penstock.worker.arguments import Arguments
 from penstock.worker.handle import AsyncHandle, Handle
@@ -36,6 +37,15 @@ class TaskOptions(PolicyOptions, total=False):
     schedule: str
     every: float
     time_zone: str
+
+
+class SendOptions(TypedDict, total=False):
+    """How a job may be sent in another way."""
+
+    delay: float | None
+    priority: int | None
+    idempotency_key: str | None
+    expires: float | None
 
 
 class Task(Generic[P, R]):
@@ -90,29 +100,24 @@ class Task(Generic[P, R]):
 
         `send_email.job(stored_id).status()`
         """
-        return self.app.blocking(self.app.handle(self, id))
+        return self.app.broker.blocking(self.app.broker.handle(self, id))
 
     @property
     def a(self) -> AsyncCall:
         """The same for asyncio: `await send_email.a.send(…)`."""
         return self._plain.a
 
-    def with_options(
-        self,
-        *,
-        delay: float | None = None,
-        priority: int | None = None,
-        key: str | None = None,
-        expires: float | None = None,
-    ) -> Call:
+    @takes_old_names(SEND_OPTIONS)
+    def with_options(self, **options: Unpack[SendOptions]) -> Call:
         """This task, to be sent in another way.
 
-        `send_email.with_options(delay=3600, key="welcome-17").send("ann@example.com", "Hello")`
+        `send_email.with_options(delay=3600, idempotency_key="welcome-17").send("ann@example.com", "Hello")`
 
-        `delay`: seconds until it may run; the broker waits, no worker does. `priority`: higher first. `key`: however
-        often a job is sent with the same key, it is stored once. `expires`: seconds after which it is dropped.
+        `delay`: seconds until it may run; the broker waits, no worker does. `priority`: higher first.
+        `idempotency_key`: however often a job is sent with the same one, it is stored once. `expires`: seconds after
+        which it is dropped.
         """
-        return self._plain.with_options(delay=delay, priority=priority, key=key, expires=expires)
+        return self._plain.with_options(**options)
 
     def then(self, task: Task[Any, Any], *args: Any, **kwargs: Any) -> Call:
         """A chain: the result of this task is the first argument of the next one, further arguments follow it.
@@ -131,21 +136,16 @@ class Call(Struct, frozen=True):
     task: Task[Any, Any]
     delay: float | None = None
     priority: int = 0
-    key: str | None = None
+    idempotency_key: str | None = None
     expires: float | None = None
     chain: tuple[Next, ...] = ()
 
-    def with_options(
-        self,
-        *,
-        delay: float | None = None,
-        priority: int | None = None,
-        key: str | None = None,
-        expires: float | None = None,
-    ) -> Call:
+    @takes_old_names(SEND_OPTIONS)
+    def with_options(self, **options: Unpack[SendOptions]) -> Call:
         """See `Task.with_options`."""
-        given = {"delay": delay, "priority": priority, "key": key, "expires": expires}
-        return structs.replace(self, **{name: value for name, value in given.items() if value is not None})
+        if unknown := options.keys() - SendOptions.__annotations__.keys():
+            raise TypeError(f"with_options() has no option {min(unknown)}")
+        return structs.replace(self, **{name: value for name, value in options.items() if value is not None})
 
     def then(self, task: Task[Any, Any], *args: Any, **kwargs: Any) -> Call:
         """See `Task.then`."""
@@ -156,13 +156,13 @@ class Call(Struct, frozen=True):
 
     def send(self, *args: Any, **kwargs: Any) -> Handle:
         """See `Task.send`."""
-        app = self.task.app
-        return app.blocking(app.run(app.publish(self, self.body(*args, **kwargs))))
+        broker = self.task.app.broker
+        return broker.blocking(broker.run(broker.publish(self, self.body(*args, **kwargs))))
 
     def send_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[Handle]:
         """See `Task.send_many`."""
-        app = self.task.app
-        return [app.blocking(handle) for handle in app.run(app.publish_many(self, self.bodies(calls)))]
+        broker = self.task.app.broker
+        return [broker.blocking(handle) for handle in broker.run(broker.publish_many(self, self.bodies(calls)))]
 
     @property
     def a(self) -> AsyncCall:
@@ -189,17 +189,17 @@ class AsyncCall:
     async def send(self, *args: Any, **kwargs: Any) -> AsyncHandle:
         """See `Task.send`."""
         call = self._call
-        return await call.task.app.publish(call, call.body(*args, **kwargs))
+        return await call.task.app.broker.publish(call, call.body(*args, **kwargs))
 
     delay = send
 
     async def send_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[AsyncHandle]:
         """See `Task.send_many`."""
-        return await self._call.task.app.publish_many(self._call, self._call.bodies(calls))
+        return await self._call.task.app.broker.publish_many(self._call, self._call.bodies(calls))
 
     def job(self, id: str) -> AsyncHandle:
         """See `Task.job`."""
-        return self._call.task.app.handle(self._call.task, id)
+        return self._call.task.app.broker.handle(self._call.task, id)
 
     def with_options(self, **options: Any) -> AsyncCall:
         """See `Task.with_options`."""

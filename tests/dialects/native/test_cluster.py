@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.dialects.native.cluster import Cluster, ClusterState, MemberState, ShardPlace
+from penstock.dialects.native.cluster import Cluster
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.model.access import EVERYTHING, Access
+from penstock.model.cluster import ClusterState, MemberState, ShardPlace
 
 NODE = MemberState("n@host", 3, "h:1", "waits", 0, False, 0.4, this=False)
 SHARD = ShardPlace(2, None, None, 9, here=False, reachable=False)

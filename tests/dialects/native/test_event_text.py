@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from penstock.dialects.native.event_text import Event, EventWriter
+from penstock.dialects.native.event_text import EventWriter
 from penstock.ids import MessageIds
 from penstock.model.kinds import Kind
+from penstock.model.traces import Event
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.dialects.native.message_document import Traced, traced_document
+from penstock.dialects.native.message_document import traced_document
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
 from penstock.model.events import (
     Completed,
     DeadLettered,
     Declined,
+    DeclinedForOne,
     Deleted,
     Delivered,
     Event,
@@ -35,6 +36,7 @@ from penstock.model.events import (
     Unchanged,
 )
 from penstock.model.story import Story, fold
+from penstock.model.traces import Traced
 
 NAMES = ["", "text/plain", "shop", "order", "fruit.sweet\nfood", "one", "two"]
 ONE, TWO = 5, 6
@@ -103,7 +105,7 @@ LIVES: dict[str, tuple[list[Event], str]] = {
         "S queued delivered success confirmed",
     ),
     "one of two is not interested": (
-        [logged(), Delivered(*about(20, ONE), visible_at=99), Declined(*about(30, ONE))],
+        [logged(), Delivered(*about(20, ONE), visible_at=99), DeclinedForOne(*about(30, ONE))],
         "N queued delivered",
     ),
     "both have confirmed": (

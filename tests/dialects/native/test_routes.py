@@ -34,20 +34,20 @@ IDS = MessageIds(bytes(16))
 ROOMS = (
     *(Queues(ANY), Channels(ANY, ANY, ANY), Publishing(IDS, QueueSettings(), 1, ANY), Consuming(IDS, ANY, 1, ANY)),
     *(
-        Purges(ANY, ANY, ANY),
-        Search(ANY, ANY, ANY, IDS, ANY, ANY, ANY, ANY),
+        Purges(ANY),
+        Search(ANY, IDS, ANY, ANY, ANY, ANY, ANY),
         Waiting(ANY, IDS, ANY, ANY),
         EventLog(ANY, ANY, IDS),
     ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY, ANY)),
     *(
-        Stats(ANY, ANY),
+        Stats(ANY),
         About(ANY, ANY),
         Backup(ANY, ANY),
         Lake(ANY, ANY),
         Workers(ANY),
         Cluster(ANY),
-        Consumers(ANY, ANY),
+        Consumers(ANY),
     ),
     Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )

@@ -9,7 +9,7 @@ from penstock.dialects.wire.http import Response
 from penstock.dialects.wire.listing import listing
 from penstock.limits import QUEUES_PER_PART
 from penstock.model.answers import Refused
-from penstock.model.commands import CreateQueue, DeleteQueue, ListQueues
+from penstock.model.commands import Command, CreateQueue, DeleteQueue, ListQueues
 from penstock.model.settings import QueueSettings
 from tests.support.engine_rig import Rig
 
@@ -29,7 +29,7 @@ def listed(rig: Rig, asked: ListQueues, removed_meanwhile: str | None = None) ->
     command, parts = next(steps), 0
     while True:
         parts += 1
-        assert command is not None
+        assert isinstance(command, Command)
         answer = rig.do(command)
         if removed_meanwhile and parts == 1:
             rig.do(DeleteQueue(removed_meanwhile))

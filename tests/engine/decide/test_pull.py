@@ -299,10 +299,21 @@ def test_a_result_goes_with_its_message(rig: Rig) -> None:
     assert send_result(rig, 1) == Pulled(wrong=[WrongResult("q", 1, Refused(Reason.NO_MESSAGE))])
 
 
+def test_a_result_ends_at_the_moment_at_which_its_message_does(rig: Rig) -> None:
+    rig.publish("q", NewMessage(b"1", expires_ns=SECOND_NS))
+    send_result(rig, 1)
+    row = rig.engine.queues[1].rows.get(1)
+    assert row is not None
+    answers = [rig.engine.decide(AwaitResult("q", 1), row.expires_at + late).answer for late in (-1, 0)]
+    assert [type(each) for each in answers] == [StoredResult, Refused]
+
+
 def test_a_result_may_come_before_the_message_was_delivered_which_it_is_all_the_same(rig: Rig) -> None:
     rig.publish("q", *[b"x"] * 20)
     send_result(rig, 3)
     assert pulled(rig, retries=1, fail_ns=1) == list(range(1, 21))
+    for_good = [event.sequence for event in rig.events if isinstance(event, HandedToReceiver)]
+    assert for_good == [3], "nothing is awaited of it any more"
     rig.wait(1)
     assert pulled(rig, retries=1, fail_ns=1) == [each for each in range(1, 21) if each != 3]
 

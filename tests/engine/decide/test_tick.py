@@ -6,8 +6,10 @@ from penstock.errors import Reason
 from penstock.limits import NEVER_NS, SECOND_NS, TICK_EVENTS_MAX
 from penstock.model.answers import Refused
 from penstock.model.commands import (
+    Extend,
     Fetch,
     NewMessage,
+    Receive,
     Tick,
 )
 from penstock.model.events import (
@@ -56,6 +58,17 @@ def test_a_message_whose_lease_and_life_end_together_only_expires(rig: Rig) -> N
     rig.clock += 60 * SECOND_NS
     rig.settle()
     assert [type(event) for event in rig.events[-2:]] == [Fetched, Expired]
+
+
+def test_where_several_confirm_a_lease_and_a_life_that_end_together_only_expire(rig: Rig) -> None:
+    rig.create("work", retention_ns=10 * SECOND_NS, visibility_ns=5 * SECOND_NS, confirmations=2)
+    rig.publish("work", b"one")
+    row = rig.engine.queues[1].rows.get(1)
+    assert row is not None
+    rig.do(Receive("work", "a", 1))
+    rig.do(Extend(1, 1, row.expires_at - rig.now(), "a"))
+    assert [type(event) for event in rig.engine.decide(Tick(), now=row.expires_at - 1).events] == []
+    assert [type(event) for event in rig.engine.decide(Tick(), now=row.expires_at).events] == [Expired]
 
 
 def test_an_expired_message_is_not_delivered_even_before_the_tick(rig: Rig) -> None:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN, SECOND_NS
 from penstock.model.answers import Delivery, Done, Refused
-from penstock.model.commands import CreateQueue, Finish, FinishMany, NewMessage
+from penstock.model.commands import CreateQueue, Finish, FinishMany, NewMessage, Settle
 from penstock.model.events import (
     Event,
     FetchedRun,
@@ -19,6 +19,7 @@ from penstock.model.events import (
     MessageRun,
     SucceededRun,
 )
+from penstock.model.kinds import State
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from tests.support.effort import effort
 from tests.support.engine_rig import Rig, state_of
@@ -188,3 +189,17 @@ class Traffic(RuleBasedStateMachine):
 
 Traffic.TestCase.settings = effort(60)
 test_any_traffic_leaves_what_the_log_leaves = Traffic.TestCase
+
+
+def test_a_replay_knows_that_nobody_holds_a_dead_letter_whose_time_has_come() -> None:
+    rig = Rig()
+    rig.create("dead", keep="all")
+    rig.create("work", redrive_policy=RedrivePolicy(1, "dead"))
+    rig.publish("work", b"x")
+    rig.fetch("work", consumer="me", lease_ns=SECOND_NS)
+    rig.wait(2)
+    rig.do(Settle(2, 1, "invalid"))
+    row = rig.engine.queues[1].rows.get(1)
+    assert row is not None
+    assert (State(row.state), row.consumer) == (State.KEPT, 0)
+    assert state_of(rig.replayed()) == state_of(rig.engine)

@@ -14,9 +14,9 @@ from penstock.client.encoding import body_of
 from penstock.client.errors import ClientError
 from penstock.client.events import _Reading
 from penstock.client.transport import refusal, retry_after
-from penstock.dialects.native.push import ResponseReader, retry_after_ns
 from penstock.errors import ProtocolError
 from penstock.limits import RETRY_AFTER_SECONDS_MAX, SECOND_NS
+from penstock.server.services.push_messages import ResponseReader, retry_after_ns
 from tests.fuzz.target import Target
 from tests.support.shells import Wire
 

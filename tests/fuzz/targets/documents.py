@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from penstock.dialects.etzel import codec as etzel
 from penstock.dialects.glovebox import codec as glovebox
-from penstock.dialects.native.push import parse_url
 from penstock.dialects.native.spark.staged_rows import StagedRows
 from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ConfigError, ProtocolError
 from penstock.limits import SECOND_NS, STAGED_CHUNK_ROWS_MAX
 from penstock.model.cron import parse_cron
 from penstock.model.settings import QueueSettings
+from penstock.server.services.push_messages import parse_url
 from penstock.server.settings import load, settings_table
 from penstock.worker import payload
 from tests.fuzz.target import Target

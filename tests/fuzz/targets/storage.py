@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from crc32c import crc32c
 
-from penstock.dialects.wire.times import rfc3339
 from penstock.errors import DamagedLogError, HistoryError
+from penstock.model.times import rfc3339
 from penstock.storage.arrow.columns import decode
 from penstock.storage.backup.manifest import (
     BackupFile,

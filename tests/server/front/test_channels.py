@@ -10,7 +10,7 @@ import pytest
 from tests.support.http_client import Response
 from tests.support.sharded import Store, a_store
 
-NAMES = {"a": 0, "b": 1, "mail": 2, "archive": 3, "near": 0}
+NAMES = {"a": 0, "b": 1, "mail": 2, "archive": 3, "old": 3, "near": 0}
 STORES = {"one process, one shard": (1, 1), "two workers, four shards": (4, 2)}
 
 
@@ -55,6 +55,25 @@ def test_a_repeated_and_an_unchanged_publish_are_named_as_in_one_process(store: 
     assert call(store, "POST", "/v1/publish", document, **{"Idempotency-Key": "names"}).json() == first
     assert channels(store, "k.x", key="1") == ["archive"]
     assert channels(store, "k.x", key="1") == [], "it has not changed, and goes nowhere"
+
+
+def test_a_channel_is_no_root_of_a_topic_wherever_it_is(store: Store) -> None:
+    call(store, "PUT", "/v1/channels/mail", {"topics": ["m.*"]})
+    for topics in (["mail.x"], ["a", "mail.x"], ["a", "b.y", "mail"]):
+        message = {"topics": topics, "message": "m"}
+        yearly = message | {"cron": "0 0 1 1 *"}
+        for method, target, document in (("POST", "/v1/publish", message), ("PUT", "/v1/schedules/yearly", yearly)):
+            refused = store.request(method, target, json.dumps(document).encode())
+            assert (refused.status, refused.json()["code"]) == (409, "is_channel"), topics
+
+
+def test_the_name_of_a_channel_that_is_deleted_may_be_a_root(store: Store) -> None:
+    call(store, "PUT", "/v1/channels/old", {"topics": ["m.*"]})
+    assert store.request("DELETE", "/v1/channels/old").status == 204
+    document = json.dumps({"topics": ["a", "old.x"], "message": "m"}).encode()
+    while (published := store.request("POST", "/v1/publish", document)).status == 409:
+        pass
+    assert published.json()["queues"] == ["a", "old"]
 
 
 def test_a_channel_that_is_deleted_is_not_named_for_long(store: Store) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.limits import WAIT_SECONDS_MAX
 from penstock.server.front.paths import PATHS
+from penstock.server.shards.questions import QUESTIONS
 from tests.support.http_client import Connection
 from tests.support.live_loop import until
 from tests.support.sharded import Store, a_store
@@ -31,6 +32,10 @@ def test_every_path_has_a_row(store: Store) -> None:
     assert PATHS.keys() == store.all[0].own[0].routes.keys()
 
 
+def test_every_question_has_somebody_who_answers_it(store: Store) -> None:
+    assert store.all[0].shards[0].services.questions.answers.keys() == QUESTIONS.keys()
+
+
 def test_rows_that_depend_on_the_method_have_all_methods(store: Store) -> None:
     routes = store.all[0].own[0].routes
     for path, row in PATHS.items():
@@ -41,8 +46,8 @@ def test_rows_that_depend_on_the_method_have_all_methods(store: Store) -> None:
 @pytest.mark.parametrize("worker", range(WORKERS))
 @pytest.mark.parametrize("queue", QUEUES)
 def test_every_worker_answers_for_every_queue(store: Store, queue: str, worker: int) -> None:
-    changed = store.request("PATCH", f"/v1/queues/{queue}", b'{"retries": 7}', worker=worker)
-    assert (changed.status, changed.json()["retries"]) == (200, 7)
+    changed = store.request("PATCH", f"/v1/queues/{queue}", b'{"max_attempts": 7}', worker=worker)
+    assert (changed.status, changed.json()["max_attempts"]) == (200, 7)
     published = store.request("POST", f"/v1/queues/{queue}/messages", b'{"message": "hello"}', worker=worker)
     identifier = published.json()["id"]
     (message,) = store.request("GET", f"/v1/queues/{queue}/messages", worker=worker).json()

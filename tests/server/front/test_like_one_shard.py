@@ -74,7 +74,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     ):
         both = Both(one, four)
         for name in NAMES:
-            assert both.same("PUT", f"/v1/queues/{name}", {"retries": 3})["name"] == name
+            assert both.same("PUT", f"/v1/queues/{name}", {"max_attempts": 3})["name"] == name
         for number in range(20):
             for name in NAMES:
                 delay = {"delay": 1000 + number} if number % 4 == 0 else {}

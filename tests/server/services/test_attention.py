@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.dialects.native.consumers import Consumer
-from penstock.dialects.native.stats import Figures
-from penstock.server.services.attention import HOLD_SECONDS, SHOWN_MAX, Flags, Known, attention, shown, slow_consumer
+from penstock.model.consumers import Consumer
+from penstock.model.figures import SHOWN_MAX, Figures, shown
+from penstock.server.services.attention import HOLD_SECONDS, Flags, Known, attention, slow_consumer
 from penstock.server.services.hour import Trend
 
 NOW = 1000.0

@@ -14,9 +14,9 @@ import pytest
 from penstock.errors import Reason
 from penstock.limits import COURIER_PROGRESS_RECORDS, SECOND_NS
 from penstock.model.answers import Refused
-from penstock.model.commands import Fetch, NewMessage, Publish, PublishTopics, Redrive, Settle
+from penstock.model.commands import Fetch, NewMessage, Publish, PublishTopics, Redrive, Settle, UpdateQueue
 from penstock.model.courier_commands import CollectParcels
-from penstock.model.settings import RedrivePolicy
+from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Cursor, Stage
 from penstock.server.services import courier, departures
 from penstock.storage.memory import MemoryLog
@@ -91,6 +91,18 @@ async def test_a_dead_letter_goes_elsewhere_and_back(shards: LiveShards) -> None
     await has(shards, "a", Counter([b"1"]))
     await until(lambda: not shards.bodies("dead"))
     await until(lambda: all(not box.messages for box in shards.of("a").loop.engine.couriers.outboxes.values()))
+
+
+@live
+async def test_a_shard_knows_at_once_for_whom_its_queues_are_dead_letter_queues(shards: LiveShards) -> None:
+    courier = shards.of("dead").courier
+    await until(lambda: courier.dead_letters() == {"dead"})
+    await shards.create("far", redrive_policy=RedrivePolicy(1, "b"))
+    await until(lambda: courier.dead_letters() == {"b", "dead"})
+    await shards.ask("a", UpdateQueue("a", QueueSettings(), ("redrive_policy",)))
+    await until(lambda: courier.dead_letters() == {"b"})
+    await shards.crash(1)
+    await until(lambda: shards.of("dead").courier.dead_letters() == {"b"})
 
 
 @live

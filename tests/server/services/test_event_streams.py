@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
-from penstock.dialects.native.event_log import EventQuery, From, RangeQuery
-from penstock.dialects.wire.http import Source
+from penstock.dialects.native.event_text import EventWriter
 from penstock.errors import Fault, RequestError
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.model.commands import CreateQueue, NewMessage, Publish
+from penstock.model.event_log import EventQuery, From, RangeQuery
 from penstock.model.settings import QueueSettings
+from penstock.model.streams import Source
 from penstock.server.config import EventsConfig
 from penstock.server.services.event_streams import EventStreams
 from penstock.server.services.log_reads import LogReads
@@ -67,7 +69,7 @@ class Rig:
         self.loop: Loop = a_loop(MemoryLog())
         self.reads = LogReads(self.loop)
         ids = MessageIds(bytes(ID_KEY_BYTES))
-        self.streams = EventStreams(self.loop, self.reads, ids, EventsConfig(**settings))
+        self.streams = EventStreams(self.loop, self.reads, partial(EventWriter, ids), EventsConfig(**settings))
         self.streams.waiting = self.waiting = Waiting()
         self.streams.start()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from penstock.dialects.native.stats import Figures
+from penstock.model.figures import Figures
 from penstock.server.services import hour as module
 from penstock.server.services.hour import FIVE_MINUTES, MINUTE, SAMPLES, Hour, Trend
 

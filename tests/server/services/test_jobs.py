@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from penstock.dialects.wire.http import Request
 from penstock.errors import DamagedLogError, Fault, PenstockError, RequestError
 from penstock.limits import JOBS_MAX, JOBS_REMEMBERED_MAX
+from penstock.model.jobs import EndJob, FindJob, ListJobs, NoJob
 from penstock.server.services import jobs as module
 from penstock.server.services.jobs import Job, Jobs
 from penstock.server.services.log_reads import LogReads
@@ -16,6 +18,8 @@ from penstock.server.services.search import Searches
 from penstock.server.shells.turns import Turns
 from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import a_loop
+
+WHOEVER = Request(b"GET", b"/", {})
 
 
 class Steps:
@@ -48,7 +52,7 @@ def test_a_short_job_is_over_when_its_request_is_answered() -> None:
         steps.end.set_result(None)
         job = await jobs.begin(steps)
         assert (job.state, job.failure, steps.logged) == ("done", None, ["done"])
-        assert jobs.find(job.id) is job
+        assert await jobs.find(WHOEVER, FindJob("purges", job.id)) == job.describe()
 
     asyncio.run(story())
 
@@ -58,12 +62,13 @@ def test_a_long_job_goes_on_after_the_answer_until_it_is_ended(monkeypatch: pyte
         jobs, steps = some_jobs(), Steps()
         job = await jobs.begin(steps)
         assert job.state == "running"
-        assert jobs.end(job.id)
+        ended = await jobs.end(WHOEVER, EndJob("purges", job.id))
+        assert ended == job.describe()
         assert job.state == "stopped"
         steps.end.set_result(None)
         await asyncio.sleep(0)
         assert (job.state, steps.logged) == ("stopped", ["stopped"]), "it ends once"
-        assert not jobs.end("unknown")
+        assert await jobs.end(WHOEVER, EndJob("purges", "unknown")) == NoJob()
         await jobs.close()
 
     monkeypatch.setattr(module, "JOB_ANSWER_SECONDS", 0.001)
@@ -96,7 +101,7 @@ def test_only_so_many_jobs_run_and_only_so_many_are_remembered(monkeypatch: pyte
             steps = Steps()
             steps.end.set_result(None)
             await jobs.begin(steps)
-        assert len(list(jobs.all())) <= JOBS_REMEMBERED_MAX + 1
+        assert len((await jobs.list(WHOEVER, ListJobs("purges"))).jobs) <= JOBS_REMEMBERED_MAX + 1
         await jobs.close()
 
     monkeypatch.setattr(module, "JOB_ANSWER_SECONDS", 0.001)

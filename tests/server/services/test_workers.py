@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from penstock.dialects.native.workers import Report
-from penstock.dialects.wire.http import NotAllowedError
 from penstock.limits import SECOND_NS
 from penstock.model.access import EVERYTHING, Access, scope_of
+from penstock.model.permissions import NotAllowedError
+from penstock.model.workers import Report
 from penstock.server.services.workers import FORGOTTEN_SECONDS, WORKERS_MAX, WorkerReports
 from penstock.server.writer.port import ServicePort
 
@@ -40,8 +41,8 @@ def test_a_worker_is_missing_after_three_reports() -> None:
     workers, clock = reports()
     workers.report("w", REPORT, EVERYTHING)
     clock.second += 30
-    [row] = workers.list(EVERYTHING)
-    assert row == {
+    [row] = workers.seen_by(EVERYTHING)
+    assert msgspec.to_builtins(row) == {
         "name": "w",
         "queues": ["work", "mail"],
         "concurrency": 10,
@@ -51,28 +52,28 @@ def test_a_worker_is_missing_after_three_reports() -> None:
         "missing": False,
     }
     clock.second += 1
-    assert (workers.list(EVERYTHING)[0]["missing"], metrics(workers)) == (True, {"working": 0, "missing": 1})
+    assert (workers.seen_by(EVERYTHING)[0].missing, metrics(workers)) == (True, {"working": 0, "missing": 1})
     workers.report("w", REPORT, EVERYTHING)
-    [row] = workers.list(EVERYTHING)
-    assert (row["since"], row["heard"], row["missing"]) == (1000.0, 1031.0, False)
+    [row] = workers.seen_by(EVERYTHING)
+    assert (row.since, row.heard, row.missing) == (1000.0, 1031.0, False)
 
 
 def test_a_client_sees_the_workers_of_its_queues() -> None:
     workers, _ = reports()
     workers.report("w", REPORT, EVERYTHING)
     reader, stranger = (Access("x", (scope_of(scope),)) for scope in ("read:mail", "read:other"))
-    assert [row["queues"] for row in workers.list(reader)] == [["mail"]]
-    assert workers.list(stranger) == []
+    assert [row.queues for row in workers.seen_by(reader)] == [["mail"]]
+    assert workers.seen_by(stranger) == []
 
 
 def test_old_workers_are_forgotten_and_their_number_is_limited() -> None:
     workers, clock = reports()
     for number in range(WORKERS_MAX + 5):
         workers.report(str(number), REPORT, EVERYTHING)
-    assert (len(workers.list(EVERYTHING)), workers.list(EVERYTHING)[0]["name"]) == (WORKERS_MAX, "5")
+    assert (len(workers.seen_by(EVERYTHING)), workers.seen_by(EVERYTHING)[0].name) == (WORKERS_MAX, "5")
     clock.second += FORGOTTEN_SECONDS + 1
     workers.report("6", REPORT, EVERYTHING)
-    assert "5" not in [row["name"] for row in workers.list(EVERYTHING)]
+    assert "5" not in [row.name for row in workers.seen_by(EVERYTHING)]
     assert (workers.remove("6", EVERYTHING), workers.remove("6", EVERYTHING)) == (True, False)
 
 
@@ -86,10 +87,10 @@ def test_a_worker_of_others_is_to_a_client_that_does_not_see_it_as_one_that_is_n
     workers.report("w", REPORT, owner)
     assert workers.remove("w", stranger) is workers.remove("none", stranger) is False
     workers.report("w", Report(["other"], 1, 0, 10), stranger)
-    assert [row["queues"] for row in workers.list(owner)] == [["work", "mail"]]
-    assert [row["queues"] for row in workers.list(stranger)] == [["other"]]
+    assert [row.queues for row in workers.seen_by(owner)] == [["work", "mail"]]
+    assert [row.queues for row in workers.seen_by(stranger)] == [["other"]]
     assert workers.remove("w", owner)
-    assert [row["queues"] for row in workers.list(EVERYTHING)] == [["other"]]
+    assert [row.queues for row in workers.seen_by(EVERYTHING)] == [["other"]]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_who_sees_a_worker_and_may_not_remove_it_hears_why_and_no_name_that_it_d
     workers.report("w", REPORT, client("owner", "consume:work,mail"))
     with pytest.raises(NotAllowedError, match=re.escape(missing)):
         workers.remove("w", client("other", *scopes))
-    assert len(workers.list(EVERYTHING)) == 1
+    assert len(workers.seen_by(EVERYTHING)) == 1
 
 
 def test_a_worker_that_comes_back_with_another_token_is_the_same_worker() -> None:
@@ -110,4 +111,4 @@ def test_a_worker_that_comes_back_with_another_token_is_the_same_worker() -> Non
     workers.report("w", REPORT, client("old", "consume:work,mail"))
     clock.second += 5
     workers.report("w", REPORT, client("new", "consume:*"))
-    assert [(row["since"], row["heard"]) for row in workers.list(EVERYTHING)] == [(1000.0, 1005.0)]
+    assert [(row.since, row.heard) for row in workers.seen_by(EVERYTHING)] == [(1000.0, 1005.0)]

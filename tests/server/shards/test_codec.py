@@ -12,9 +12,10 @@ from penstock.errors import ProtocolError, Reason
 from penstock.limits import LINK_FRAME_BYTES_MAX
 from penstock.model import answers
 from penstock.model.access import EVERYTHING, NOBODY, Access, Verb, scope_of
-from penstock.model.answer_bytes import ANSWERS, Several, pack, unpack
+from penstock.model.answer_bytes import ANSWERS, QUERIES, Several, pack, unpack
 from penstock.model.answers import Answer, Done, Receipt, Receipts, Refused
 from penstock.model.commands import Command, Fetch, ListQueues, NewMessage, Publish
+from penstock.model.queries import Act, Pages, Query
 from penstock.model.values import Stage
 from penstock.server.shards.codec import (
     COMMANDS,
@@ -31,6 +32,7 @@ from penstock.server.shards.codec import (
     Greet,
     Hurry,
     Introduce,
+    Question,
     Received,
     SendPart,
     SendRequest,
@@ -68,6 +70,16 @@ def test_every_command_can_cross() -> None:
     assert set(Command.__subclasses__()) == set(COMMANDS)
 
 
+def test_every_question_can_cross() -> None:
+    def kinds_of(kind: type[Query]) -> set[type[Query]]:
+        return {kind}.union(*map(kinds_of, kind.__subclasses__()))
+
+    ours = {kind for kind in kinds_of(Query) if kind.__module__.startswith("penstock.")}
+    assert set(QUERIES) == {
+        kind for kind in ours if kind not in (Query, Act, Pages) and not kind.__name__.startswith("_")
+    }
+
+
 def test_every_answer_can_cross() -> None:
     """Also those that are only in lists."""
     named = [member for each in get_args(Answer) for member in (get_args(each) or (each,))]
@@ -81,6 +93,17 @@ def test_a_command_arrives_as_it_was_sent(kind: type[Any]) -> None:
     @given(any_object(kind))
     def arrives(command: Any) -> None:
         asked = Ask(7, 3, 1, Stage.SYNC, command)
+        assert crossed(asked) == [asked]
+
+    arrives()
+
+
+@pytest.mark.parametrize("kind", QUERIES, ids=lambda kind: kind.__name__)
+def test_a_question_arrives_as_it_was_asked(kind: type[Any]) -> None:
+    @settings(max_examples=20)
+    @given(any_object(kind))
+    def arrives(query: Any) -> None:
+        asked = Question(7, 3, 1, query)
         assert crossed(asked) == [asked]
 
     arrives()

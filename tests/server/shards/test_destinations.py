@@ -24,6 +24,7 @@ from penstock.model.answers import (
     WrongResult,
 )
 from penstock.model.commands import (
+    FROM_NEXT,
     Command,
     CreateQueue,
     DeleteQueue,
@@ -40,6 +41,7 @@ from penstock.model.commands import (
     PublishOnce,
     PublishTopics,
     Pull,
+    ReadClaimed,
     Tick,
     UpdateQueue,
 )
@@ -56,7 +58,8 @@ from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.token_commands import ListTokens
 from penstock.model.values import Version
-from penstock.server.shards.destinations import ADMINISTRATION, DESTINATIONS, Parts, destination
+from penstock.server.shards.cut_commands import ADMINISTRATION, Parts
+from penstock.server.shards.destinations import DESTINATIONS, destination
 from penstock.server.shards.shard_map import ShardMap
 
 SHARDS = ShardMap(4, {"a": 0, "b": 1, "c": 2, "also-a": 0})
@@ -99,6 +102,9 @@ def test_every_command_has_a_row() -> None:
         (Pull("me", [Draw("b")], [("b", 1, b"")]), 1),
         (Pull("me"), ADMINISTRATION),
         (ListTokens(), ADMINISTRATION),
+        (ReadClaimed([(7, 5, 6)], "me", 1), 2),
+        (ReadClaimed([(7, 5, 6), (7, 9, 9)], "me", 1), 2),
+        (ReadClaimed([], "me", 1), ADMINISTRATION),
     ],
 )
 def test_a_command_about_one_shard_goes_there_as_it_is(command: Command, shard: int) -> None:
@@ -236,6 +242,22 @@ def test_where_a_pull_begins_is_checked_before_anything_is_stored() -> None:
     assert not parts.goes_on([refused])
     assert parts.join([refused]) == refused
     assert parts.goes_on([UNAVAILABLE]), "the others may have something"
+
+
+def test_a_pull_that_waits_has_stored_its_results_before() -> None:
+    results = [("a", 1, b"r")]
+    parts = parts_of(Pull("me", [Draw("a"), Draw("a", FROM_NEXT)], results, wait_ns=5))
+    first, second = parts.commands
+    assert first == (0, Pull("me", [Draw("a"), Draw("a", FROM_NEXT)], results))
+    assert parts.goes_on([Pulled(last={"a": 7})])
+    later = Pull("me", [Draw("a"), Draw("a", 8, only_new=True)], wait_ns=5)
+    assert parts.after(second[1], [Pulled(last={"a": 7})]) == later
+    wrong = Pulled(wrong=[WrongResult("a", 1, Refused(Reason.NO_MESSAGE))])
+    assert not parts.goes_on([wrong])
+    assert not parts.goes_on([UNAVAILABLE])
+    assert (parts.join([wrong]), parts.join([UNAVAILABLE])) == (wrong, UNAVAILABLE)
+    found: Any = parts.join([Pulled(last={"a": 7}), UNAVAILABLE])
+    assert (found.wrong, found.last) == ([], {"a": None}), "the results are stored"
 
 
 def described(name: str, number: int, created: int = 0) -> QueueDescription:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from penstock.errors import Reason
-from penstock.limits import LINK_BYTES_MAX, SECOND_NS
+from penstock.dialects.wire.http import Request
+from penstock.errors import Reason, RequestError
+from penstock.limits import LINK_BYTES_MAX, LINK_PART_BYTES, SECOND_NS
 from penstock.model.access import Access, scope_of
 from penstock.model.answers import Receipt, Refused
 from penstock.model.commands import (
@@ -24,18 +25,25 @@ from penstock.model.commands import (
     Publish,
     Pull,
 )
+from penstock.model.figures import WatchFigures
+from penstock.model.jobs import FindJob, JobState
 from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings
+from penstock.model.streams import Flow, Sink
 from penstock.model.values import Stage
+from penstock.server.shards.calls import LOST
 from penstock.server.shards.codec import FORM, Ask, Frames, Greet, encode, frame
+from penstock.server.shards.flows import Pieces
 from penstock.server.shards.link import Link
 from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import Answering
 from penstock.storage.memory import MemoryLog
 from tests.support.linked import linked_to, told_in
 from tests.support.live_loop import a_loop, ask, until
 
 OWNED = 3  # The shard at the far end.
 LONG_NS = 3600 * SECOND_NS
+CLIENT = Request(b"GET", b"/", {})
 
 
 class Ends:
@@ -268,3 +276,123 @@ def test_what_no_worker_of_this_release_sends_closes_the_link(tmp_path: Path, en
         [],
         [(FORM, 1, {OWNED: 0})],
     )
+
+
+# ── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@linked
+async def test_a_question_is_answered_at_the_other_end(ends: Ends) -> None:
+    ends.loop.ask = lambda client, query, reply: reply(JobState(query.job, client.address, {}))  # type: ignore[attr-defined]
+    asked: list[Any] = []
+    ends.near.ask(OWNED, CLIENT, FindJob("purges", "1"), asked.append)
+    await until(lambda: bool(asked))
+    assert asked == [JobState("1", CLIENT.address, {})]
+    assert not ends.near.calls
+
+
+@linked
+async def test_commands_pass_between_the_parts_of_a_long_answer(ends: Ends) -> None:
+    whole = JobState("1", "done", {"text": "x" * (LINK_PART_BYTES * 5)})
+    ends.loop.ask = lambda _, __, reply: reply(whole)
+    ends.near.ask(OWNED, CLIENT, FindJob("purges", "1"), ends.answers.append)
+    ends.send(DescribeQueue("work"))
+    described, answer = await ends.answered(2)
+    assert (described.name, answer) == ("work", whole)
+    assert not ends.near.calls
+
+
+@linked
+async def test_a_question_that_nobody_waits_for_ends_at_the_other_end(ends: Ends) -> None:
+    asked: list[Answering] = []
+
+    def never(*_: Any) -> Answering:
+        asked.append(Answering(asyncio.ensure_future(asyncio.Event().wait())))  # type: ignore[arg-type]
+        return asked[0]
+
+    ends.loop.ask = never
+    pending = ends.near.ask(OWNED, CLIENT, FindJob("purges", "1"), ends.answers.append)
+    await until(lambda: bool(asked))
+    assert pending
+    pending.cancel()
+    await until(lambda: not asked[0].is_waiting)
+    assert not ends.answers
+
+
+@linked
+async def test_a_question_whose_link_is_lost_has_no_answer(ends: Ends) -> None:
+    ends.loop.ask = lambda *_: None
+    ends.near.ask(OWNED, CLIENT, FindJob("purges", "1"), ends.answers.append)
+    ends.far.close()
+    assert await ends.answered(1) == [LOST]
+
+
+@linked
+async def test_a_question_for_a_shard_that_is_elsewhere_is_refused(ends: Ends) -> None:
+    ends.near.ask(OWNED + 1, CLIENT, FindJob("purges", "1"), ends.answers.append)
+    assert await ends.answered(1) == [Refused(Reason.UNAVAILABLE, "the queue is not in this process")]
+
+
+class Counting:
+    """Counts as long as it is asked."""
+
+    def __init__(self, last: int = 1 << 62) -> None:
+        self.given, self.last = 0, last
+        self.is_closed = False
+
+    def pull(self, sink: Sink) -> None:
+        asyncio.get_running_loop().call_soon(self._give, sink)
+
+    def _give(self, sink: Sink) -> None:
+        self.given += 1
+        if self.given > self.last:
+            sink.end()
+        else:
+            sink.give(JobState(str(self.given), "running", {}))
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def flow_of(ends: Ends, counting: Counting) -> Pieces:
+    ends.loop.ask = lambda _, __, reply: reply(Flow(counting))
+    ends.near.ask(OWNED, CLIENT, WatchFigures(), ends.answers.append)
+    (flow,) = await ends.answered(1)
+    return Pieces(flow.source)
+
+
+@linked
+async def test_a_flow_goes_no_faster_than_it_is_taken(ends: Ends) -> None:
+    counting = Counting(last=3)
+    pieces = await flow_of(ends, counting)
+    assert (await anext(pieces)).job == "1"
+    assert counting.given == 1
+    assert [each.job async for each in pieces] == ["2", "3"]
+    await until(lambda: counting.is_closed and not ends.near.calls)
+
+
+@linked
+async def test_a_flow_that_nobody_takes_is_closed_at_the_other_end(ends: Ends) -> None:
+    counting = Counting()
+    pieces = await flow_of(ends, counting)
+    await anext(pieces)
+    pieces.close()
+    await until(lambda: counting.is_closed)
+
+
+@linked
+async def test_a_flow_whose_link_is_lost_breaks_off(ends: Ends) -> None:
+    counting = Counting()
+    pieces = await flow_of(ends, counting)
+    await anext(pieces)
+    ends.far.close()
+    with pytest.raises(RequestError):
+        await until_the_end(pieces)
+    assert counting.is_closed
+
+
+async def until_the_end(pieces: Pieces) -> None:
+    async for _ in pieces:
+        pass

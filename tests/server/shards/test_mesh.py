@@ -13,6 +13,7 @@ from penstock.limits import SECOND_NS
 from penstock.model.answers import Receipt
 from penstock.model.commands import Command, CreateQueue, DescribeQueue, Fetch, NewMessage, Publish
 from penstock.model.settings import QueueSettings
+from penstock.server.shards.codec import Announce
 from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.router import Router
@@ -70,6 +71,21 @@ def test_every_worker_serves_every_shard(tmp_path: Path) -> None:
         await asyncio.sleep(0)
 
     uvloop.run(run())
+
+
+def test_a_shard_is_with_the_worker_that_has_taken_it_over_last(tmp_path: Path) -> None:
+    async def run() -> None:
+        mesh = Mesh(0, WORKERS, SHARDS, UnixWires(tmp_path), {})
+        one, other, again = (Link(0, {}) for _ in range(3))
+        one.peer, other.peer, again.peer = 1, 2, 2
+        for link, epoch, owner in ((one, 7, one), (other, 8, other), (one, 7, other), (again, 1, again)):
+            assert link.peer is not None
+            mesh.links[link.peer] = link
+            mesh.acts[Announce](link, Announce({3: epoch}))
+            assert mesh.link_to(3) is owner
+        mesh.stop()
+
+    asyncio.run(run())
 
 
 async def restart(workers: list[Worker], number: int, other: int) -> None:

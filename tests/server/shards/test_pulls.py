@@ -61,10 +61,10 @@ def waiting(store: Store, shard: int) -> int:
 
 
 @contextmanager
-def pulling(store: Store, **fields: Any) -> Iterator[Connection]:
+def pulling(store: Store, shard: int = 0, **fields: Any) -> Iterator[Connection]:
     with store.connect(0) as connection:
         connection.send_request("POST", "/pull", body=request(timeout=LONG, **fields))
-        store.until(lambda: waiting(store, 0) == 1)
+        store.until(lambda: waiting(store, shard) == 1)
         yield connection
 
 
@@ -146,3 +146,24 @@ def test_nothing_is_delivered_if_one_queue_cannot_be_read_so(store: Store) -> No
     assert (answer.status, answer.header("X-Penstock-Code")) == (400, "no_cursor")
     assert store.request("GET", "/v1/results/here/1?timeout=0", worker=0).status == 404
     assert bodies(pull(store)) == {"here": ["tea"], "there": ["tea"]}
+
+
+def test_results_are_not_stored_again_when_the_queue_goes_away_while_their_pull_waits(store: Store) -> None:
+    assert store.request("PUT", "/v1/queues/jobs", b"{}", 0).status == 201
+    post(store, "jobs")
+    jobs = {"jobs": {"retry_num": 1}}
+    assert bodies(pull(store, queues=jobs)) == {"jobs": ["tea"]}
+    with pulling(store, 1, queues=jobs, results={"jobs": {"1": "done"}}) as connection:
+        with away(store):
+            store.until(lambda: waiting(store, 1) == 0)
+        store.until(lambda: waiting(store, 1) == 1)
+        post(store, "jobs")
+        assert bodies(connection.read_response()) == {"jobs": ["tea"]}
+
+
+def test_what_comes_while_results_are_stored_is_new_for_a_pull_that_waits_with_them(store: Store) -> None:
+    assert bodies(pull(store, queues={"there": {"retry_num": 1}})) == {"there": ["tea"]}
+    newer = {"there": {"start": -2, "retry_num": 1}}
+    with pulling(store, 1, queues=newer, results={"there": {"1": "done"}}) as connection:
+        post(store, "there")
+        assert bodies(connection.read_response()) == {"there": ["tea"]}

@@ -7,13 +7,16 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from penstock.dialects.wire.http import Pending, Request, Response, Sink, Stream
+from penstock.dialects.wire.http import Request, Response, Stream
 from penstock.errors import Reason
 from penstock.limits import LINK_BYTES_MAX, LINK_PART_BYTES
 from penstock.model.access import NOBODY
 from penstock.model.answers import Refused
+from penstock.model.client import Pending
 from penstock.model.commands import CreateQueue, DescribeQueue
 from penstock.model.settings import QueueSettings
+from penstock.model.streams import Sink
+from penstock.server.shards.calls import Asking
 from penstock.server.shards.link import Link
 from penstock.server.shards.remote_requests import RespondTo
 from penstock.storage.memory import MemoryLog
@@ -123,7 +126,9 @@ def linked(story: Callable[[Ends], Coroutine[Any, Any, None]]) -> Callable[[Path
     async def run(path: Path) -> None:
         loop, application = a_loop(MemoryLog()), Far()
         await ask(loop, CreateQueue("work", QueueSettings()))
-        far = Link(1, {OWNED: loop}, requests={OWNED: application})
+        asking = Asking()
+        asking.room = loop.room
+        far = Link(1, {OWNED: loop}, requests={OWNED: application}, asking=asking)
         async with linked_to(far, path) as near:
             await asyncio.wait_for(story(Ends(near, far, application, loop)), 60)
 
@@ -153,6 +158,25 @@ async def test_long_bodies_cross_in_parts(ends: Ends) -> None:
     assert taken.given == -(-len(LONG) // LINK_PART_BYTES)
     assert ends.application.requests[0].body == LONG
     assert not ends.near.calls
+
+
+@linked
+async def test_a_long_body_takes_room_until_it_is_taken_or_others_need_the_room(ends: Ends) -> None:
+    room = ends.loop.room
+    ends.application.answer = Response(200, LONG)
+    ends.send()
+    stream = await ends.answered()
+    assert room.bytes == len(LONG)
+    await ends.all_of(stream, Taken())
+    await until(lambda: room.bytes == 0)
+    ends.send()
+    stream = await ends.answered(2)
+    while room.bytes:
+        room._close_greediest(0)
+    taken = Taken()
+    stream.source.pull(taken)
+    await until(lambda: bool(taken.end_seen))
+    assert taken.end_seen == "failed"
 
 
 @linked
@@ -251,13 +275,25 @@ async def test_a_lost_link_answers_requests_and_breaks_streams(ends: Ends) -> No
     ends.send()
     stream, taken = await ends.answered(), Taken()
     ends.application.answer = None
-    ends.send()
+    ends.send(method=b"GET")
     ends.far.close()
     lost = await ends.answered(2)
     assert lost.reason is Reason.UNAVAILABLE
     assert (await ends.all_of(stream, taken)).end_seen == "failed"
     ends.send()
-    assert ends.answers[2] == lost
+    assert ends.answers[2] == lost, "it was not sent"
+
+
+@linked
+async def test_a_lost_link_does_not_refuse_what_may_have_been_done(ends: Ends) -> None:
+    ends.application.answer = None
+    ends.send(method=b"POST")
+    ends.send(method=b"GET", target=b"/v1/channels/wall/messages?max=2")
+    ends.send(method=b"GET", target=b"/v1/channels/wall")
+    ends.far.close()
+    await ends.answered(3)
+    unknown, unavailable = Reason.OUTCOME_UNKNOWN, Reason.UNAVAILABLE
+    assert [answer.reason for answer in ends.answers] == [unknown, unknown, unavailable]
 
 
 @linked

@@ -37,6 +37,7 @@ from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
+from penstock.storage.memory import MemoryLog
 from tests.support.linked import linked_to, told_in
 from tests.support.live_loop import shard_loop, until
 
@@ -129,6 +130,21 @@ async def test_messages_for_topics_in_several_shards_are_answered_in_order(store
     messages = [NewMessage(b"x", topics=(f"{name}.new",)) for name in ("d", "a", "d")]
     answer = await store.ask(PublishTopics(messages, DEFAULTS))
     assert [(each.queue, each.sequence) for each in answer] == [(4, 1), (1, 1), (4, 2)]
+
+
+@sharded
+async def test_what_is_half_done_is_asked_again_where_nothing_was_done(store: Store) -> None:
+    failed = store.loops[3]
+    failed.fail(OSError("the disk is full"))
+    messages = [NewMessage(b"x", topics=(name,)) for name in ("a", "d")]
+    asked = asyncio.ensure_future(store.ask(PublishTopics(messages, DEFAULTS)))
+    await until(lambda: store.loops[0].engine.queues[1].ready == 1)
+    failed.revive(failed.engine, MemoryLog(list(failed.log.durable)))  # type: ignore[attr-defined]
+    assert [(each.queue, each.sequence) for each in await asked] == [(1, 1), (4, 1)]
+    failed.fail(OSError("the disk is full"))
+    store.router.ask_again_seconds = 0
+    answer = await store.ask(PublishTopics(messages, DEFAULTS))
+    assert answer.reason is Reason.OUTCOME_UNKNOWN
 
 
 @sharded

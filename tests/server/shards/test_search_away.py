@@ -137,6 +137,19 @@ async def test_of_several_outcomes_of_one_message_the_first_counts(store: Store)
 
 
 @live
+async def test_of_several_outcomes_of_one_message_elsewhere_the_first_that_is_not_refused_counts(
+    store: Store,
+) -> None:
+    message, other = await store.dead_letters(2)
+    place, other_place = (message.queue, message.sequence), (other.queue, other.sequence)
+    outcomes = [Settle(*place, "retry", delivery=9), Settle(*other_place), Settle(*place), Settle(*place, "invalid")]
+    answers = await store.ask(SettleMany(outcomes))
+    assert [type(each) for each in answers] == [Refused, Done, Done, Discarded]
+    assert answers[0].reason is Reason.LEASE_GONE
+    assert not store.shards.bodies("dead")
+
+
+@live
 async def test_some_of_several_messages_are_elsewhere(store: Store) -> None:
     first, second = await store.dead_letters(2)
     await store.ask(Publish("a", [NewMessage(b"here")]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.shard_map import ShardMap, answers_for
 
 
 def test_a_name_has_the_same_shard_in_every_process_and_release() -> None:
@@ -28,3 +28,12 @@ def test_one_shard_has_everything() -> None:
 
 def test_a_number_tells_the_shard() -> None:
     assert [ShardMap(4).of_number(number) for number in (1, 2, 3, 4, 5, 9)] == [0, 1, 2, 3, 0, 0]
+
+
+def test_many_objects_and_keys_are_where_each_of_them_is() -> None:
+    shards = ShardMap(64)
+    keys = [(about, b"%d" % key) for about in ("customer", "order") for key in range(20)]
+    found = shards.of_objects(keys)
+    assert found == [shards.of_object(*each) for each in keys]
+    assert found == [[answers_for(shard, 64)(*each) for shard in range(64)].index(True) for each in keys]
+    assert len(set(found)) > 10

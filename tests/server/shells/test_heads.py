@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from penstock.errors import Reason
 from penstock.model.answers import Answer, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, DescribeQueue
+from penstock.model.queries import Query
 from penstock.server.config import HttpConfig
 from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http import HttpConnection
@@ -53,6 +55,9 @@ class Witness:
             return Call(DescribeQueue(told), lambda answer: Response(200, f"told later: {answer}".encode()))
         self.seen.append(told)
         return Response(200, told.encode())
+
+    def ask(self, client: Client, query: Query, reply: Callable[[Any], None], /) -> None:
+        raise AssertionError("nothing here is a question")
 
     def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> None:
         assert isinstance(command, DescribeQueue)

@@ -8,13 +8,16 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Response, Sink, Stream
+from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Response, Stream
 from penstock.model.answers import Answer
 from penstock.model.client import Client
 from penstock.model.commands import Command
+from penstock.model.queries import Query
+from penstock.model.streams import Sink
 from penstock.server.config import HttpConfig
 from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http_server import HttpServer
@@ -98,6 +101,9 @@ class Streams:
                 respond(self.stream)
 
         return Awaited(when_ready)
+
+    def ask(self, client: Client, query: Query, reply: Callable[[Any], None], /) -> None:
+        raise AssertionError("nothing here is a question")
 
     def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("there is nothing to be carried out")

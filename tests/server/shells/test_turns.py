@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.limits import TURN_QUIET_SECONDS, TURN_REST
+from penstock.limits import TURN_CROWDED_PARTS_MAX, TURN_QUIET_SECONDS, TURN_REST
 from penstock.server.quota_settings import QuotaConfig, QuotaLimits
 from penstock.server.quotas.meter import Meter
 from penstock.server.quotas.quotas import Quotas
@@ -198,6 +198,25 @@ def test_the_client_that_has_spent_the_least_comes_next() -> None:
     assert "".join(asyncio.run(story())).startswith("abbbbbabbbbbabbbbb")
 
 
+def test_reads_that_all_take_about_as_long_do_not_crowd_out_each_other() -> None:
+    """Where the limit of what is costly is between them, the cheaper ones are not light requests."""
+
+    async def story() -> tuple[int, list[object]]:
+        clock, decided = Clock(), list[object]()
+        turns = Turns(clock=clock, decide=lambda: decided.append("decided"))
+        client = Payer("batches", 1, [], clock)
+
+        def receive(data: bytes) -> None:
+            clock.now += len(data) / 1_000_000
+
+        for _ in range(10):
+            assert turns.handle(client, receive, bytes(100))
+            assert turns.handle(client, receive, bytes(200))
+        return turns.light, decided
+
+    assert asyncio.run(story()) == (0, [])
+
+
 def test_much_work_is_decided_where_it_was_read_and_paid_for() -> None:
     """A request is small and costs much: the next one of its client waits, and others do not."""
 
@@ -230,8 +249,41 @@ def test_much_work_is_decided_where_it_was_read_and_paid_for() -> None:
         return seen, clock.now - 1000.0
 
     seen, now = asyncio.run(story())
-    assert seen == [b"12345", "decided", True, b"", False, True, 1]
-    assert now == pytest.approx(0.025 * (1 + TURN_REST), abs=0.002), "while light requests arrive, it rests"
+    assert seen == [b"12345", "decided", True, b"", False, True, 1, "decided"]
+    assert now == pytest.approx(0.025 * (1 + TURN_REST) + 0.02, abs=0.002), "while light requests arrive, it rests"
+
+
+def test_many_cheap_parts_pay_together_for_what_they_lead_to() -> None:
+    async def story() -> list[int]:
+        clock, done = Clock(), list[str]()
+
+        def decide() -> None:
+            clock.now += 0.0001 * len(done)
+
+        turns, counts = Turns(clock=clock, decide=decide), list[int]()
+        for number in range(TURN_CROWDED_PARTS_MAX):
+            turns.join(Payer(str(number), 2, done, clock, seconds=0.000001))
+        for _ in range(4):
+            turns.light += 1
+            turns._run()
+            counts.append(len(done))
+            clock.now += TURN_REST * 0.001
+        return counts
+
+    assert asyncio.run(story()) == [24, 24, 24, 48]
+
+
+def test_a_read_that_leads_to_much_was_not_light() -> None:
+    clock = Clock()
+    turns = Turns(clock=clock)
+    turns.light += 1
+    turns.note_heavy()
+    turns.note_heavy()
+    assert (turns.light, turns.crowded(clock.now)) == (0, False)
+    turns.light += 1
+    assert turns.crowded(clock.now)
+    turns.spend(1.0)
+    assert turns._rest_until == pytest.approx(turns._clock() + TURN_REST)
 
 
 def test_nobody_rests_who_disturbs_no_light_request() -> None:

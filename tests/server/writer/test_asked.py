@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from penstock.engine.engine import Engine
 from penstock.errors import Reason
+from penstock.limits import OUTCOMES_KEPT_SECONDS, SECOND_NS
 from penstock.model.answers import Delivery, Done, Published, Pulled, Receipt, Receipts, Refused
-from penstock.model.commands import CreateQueue, Fetch, Finish, NewMessage, Publish
+from penstock.model.commands import CreateQueue, Draw, Fetch, Finish, NewMessage, Publish, Pull
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
 from penstock.server.writer import asked
 from penstock.server.writer.asked import Asked, through
 from penstock.server.writer.loop import Loop
+from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import a_loop, ask, until
 
@@ -37,22 +43,25 @@ class Link:
 
     is_over = False
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, origin: bytes = ORIGIN) -> None:
         self.loop = loop
         self.answers: dict[int, Any] = {}
+        self.sent = self.arrived = 0
+        self._origin = origin
 
-    def ask(self, number: int, command: Any, stage: Stage = Stage.SYNC) -> Asked:
-        reply = Asked(self.loop.origin(ORIGIN), number, self._take, self)
-        self.loop.submit(command, reply, stage)
-        return reply
+    def ask(self, number: int, command: Any, stage: Stage = Stage.SYNC) -> None:
+        self.loop.submit(command, self.reply(number), stage)
+
+    def reply(self, number: int) -> Asked:
+        return Asked(self.loop.origin(self._origin), number, self)
 
     def ask_again(self, number: int) -> bool:
         self.answers.pop(number, None)
-        reply = Asked(self.loop.origin(ORIGIN), number, self._take, self)
-        return self.loop.answer_again(self.loop.origin(ORIGIN), number, reply, Stage.SYNC)
+        return self.loop.answer_again(self.loop.origin(self._origin), number, self.reply(number), Stage.SYNC)
 
-    def _take(self, reply: Asked, answer: Any) -> None:
-        self.answers[reply.number] = answer
+    def answer(self, number: int, answer: Any) -> None:
+        self.sent += 1
+        self.answers[number] = answer
 
     async def answered(self, number: int) -> Any:
         await until(lambda: number in self.answers)
@@ -60,7 +69,7 @@ class Link:
 
     @property
     def records(self) -> list[bytes]:
-        known = self.loop.engine.outcomes.by_origin.get(ORIGIN)
+        known = self.loop.engine.outcomes.by_origin.get(self._origin)
         return known.records if known else []
 
 
@@ -139,18 +148,36 @@ async def test_what_was_refused_or_changed_nothing_is_carried_out_again() -> Non
 @in_loop
 async def test_records_are_forgotten_when_the_answers_have_arrived() -> None:
     link = await a_link()
-    replies = []
     for number in range(1, 6):
-        replies.append(link.ask(number, hello()))
+        link.ask(number, hello())
         await link.answered(number)
     assert len(link.records) == 5
-    for reply in (replies[0], replies[1], replies[3]):
-        reply.origin.arrived(reply)
+    link.arrived = 2
     link.ask(6, hello())
     await link.answered(6)
     assert len(link.records) == 4, "those before the first that has not arrived"
     assert link.ask_again(3)
     assert not link.ask_again(2)
+
+
+@in_loop
+async def test_the_record_of_an_answer_that_is_not_sent_yet_is_kept_though_later_ones_have_arrived() -> None:
+    link = await a_link()
+    last = link.reply(1)
+    kept: list[Any] = []
+    link.loop.submit(hello(), through(last, kept.append))
+    for number in (2, 3):
+        link.ask(number, hello())
+        await link.answered(number)
+    link.arrived = link.sent
+    link.ask(4, hello())
+    await link.answered(4)
+    assert link.ask_again(1)
+    last(kept[0])
+    link.arrived = link.sent
+    link.ask(5, hello())
+    await link.answered(5)
+    assert len(link.records) == 1, "all others have arrived"
 
 
 @in_loop
@@ -165,19 +192,45 @@ async def test_what_an_earlier_process_has_left_is_forgotten_when_all_was_asked_
     assert len(link.records) == 2
     assert link.ask_again(1)
     origin = link.loop.origin(ORIGIN)
-    (found,) = origin.found
     origin.ended_asking(link)
-    origin.arrived(found)
     link.ask(3, hello())
     await link.answered(3)
-    assert len(link.records) == 2, "the first is forgotten"
+    assert len(link.records) == 3, "no answer has arrived"
+    link.arrived = link.sent
+    link.ask(4, hello())
+    await link.answered(4)
+    assert len(link.records) == 1, "all others are forgotten, the first too"
     assert not link.ask_again(1)
+
+
+@in_loop
+async def test_what_is_known_of_a_process_goes_with_what_the_log_forgets() -> None:
+    passed = [0]
+    loop = Loop(
+        Engine(), MemoryLog(), lambda: time.time_ns() + passed[0], AsyncioScheduler(asyncio.get_running_loop())
+    )
+    await ask(loop, CreateQueue("work", QueueSettings()))
+    gone, link = Link(loop, b"gone1234"), Link(loop)
+    for each in (gone, link):
+        each.ask(1, hello())
+        await each.answered(1)
+    known = weakref.ref(loop.origin(b"gone1234"))
+    passed[0] = (OUTCOMES_KEPT_SECONDS + 1) * SECOND_NS
+    assert known()
+    link.ask(2, hello())
+    await link.answered(2)
+    gc.collect()
+    assert not known()
+    gone.ask(2, hello())
+    await gone.answered(2)
+    assert gone.ask_again(2), "it was there all the time, and asks once more"
+    assert not gone.ask_again(1)
 
 
 @in_loop
 async def test_an_answer_is_logged_as_it_arrives_whoever_stands_between() -> None:
     link = await a_link()
-    reply = Asked(link.loop.origin(ORIGIN), 1, link._take, link)
+    reply = link.reply(1)
     between = through(reply, lambda answer: reply(answer[0].sequence), lambda answer: Done())
     link.loop.submit(hello(), between)
     assert await link.answered(1) == 1
@@ -232,6 +285,34 @@ async def test_what_was_in_flight_when_the_log_failed_is_told_when_it_was_read_a
         assert isinstance(answers[0], Refused) is not is_there
         if not is_there:
             assert answers[0].reason is Reason.UNAVAILABLE
+
+
+@in_loop
+async def test_what_was_in_flight_is_told_when_others_have_the_log_and_say_what_is_in_it() -> None:
+    for is_done in (True, False):
+        loop = a_loop(log := MemoryLog())
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        log.commit = lambda *_: None  # type: ignore[method-assign]
+        end = log.end.offset
+        answers: list[Any] = []
+        loop.submit(hello(), answers.append)
+        await until(lambda loop=loop: loop.commit.in_flight)  # type: ignore[misc]
+        loop.fail(OSError("no answer"))
+        loop.settle_doubt(end + is_done)
+        assert answers[0] == [Receipt(1, 1, True)] if is_done else answers[0].reason is Reason.UNAVAILABLE
+
+
+@in_loop
+async def test_a_pull_that_waits_is_not_refused_when_its_results_are_stored() -> None:
+    loop = a_loop(MemoryLog())
+    await ask(loop, CreateQueue("work", QueueSettings()))
+    await ask(loop, hello())
+    await ask(loop, Fetch("work", consumer="me"))
+    answers: list[Any] = []
+    loop.submit(Pull("me", (Draw("work"),), [("work", 1, b"done")], wait_ns=60 * SECOND_NS), answers.append)
+    await until(lambda: loop.commit.is_idle)
+    loop.fail(OSError("the disk is gone"))
+    assert [answer.reason for answer in answers] == [Reason.OUTCOME_UNKNOWN]
 
 
 @in_loop

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from penstock.model.answers import QueueDescription
 from penstock.model.commands import DescribeQueue, NewMessage, Publish
+from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
 from penstock.server.writer.loop import Loop
-from tests.support.live_loop import live, settled
+from tests.support.live_loop import HeldLog, a_loop, live, settled, turn
 
 HELLO = NewMessage(b"hello")
 
@@ -48,3 +50,21 @@ async def test_an_answer_that_logs_nothing_waits_for_what_it_saw(loop: Loop) -> 
     assert answers == []
     await settled(loop)
     assert (len(answers), answers[1].ready) == (2, 1)
+
+
+def test_an_answer_that_logs_nothing_waits_for_a_commit_that_is_under_way() -> None:
+    async def story() -> None:
+        log, answers = HeldLog(), list[Any]()
+        loop = a_loop(log)
+        loop.submit(Publish("work", [HELLO], QueueSettings()), answers.append)
+        await turn()
+        assert log.progress, "it is being written"
+        for stage in (Stage.SYNC, Stage.WRITE):
+            loop.submit(DescribeQueue("work"), answers.append, stage)
+        await turn()
+        assert answers == []
+        log.end_commit()
+        await turn()
+        assert [type(each) for each in answers] == [QueueDescription, list, QueueDescription]
+
+    asyncio.run(story())

@@ -11,31 +11,14 @@ from penstock.errors import Reason
 from penstock.model.answers import Refused
 from penstock.model.commands import CreateQueue, NewMessage, Publish
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Nanos, Stage
+from penstock.model.values import Stage
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.rounds import Rounds
 from penstock.server.writer.scheduler import AsyncioScheduler
-from penstock.storage.memory import MemoryLog
-from penstock.storage.port import Progress
+from tests.support.live_loop import HeldLog, turn
 
 HELLO = NewMessage(b"hello")
 FULL = OSError("the disk is full")
-
-
-class HeldLog(MemoryLog):
-    """A log whose commits end when the test says so."""
-
-    progress: Progress | None = None
-
-    def commit(self, now: Nanos, progress: Progress) -> None:
-        assert self.progress is None, "one commit at a time"
-        self.progress = progress
-        super().commit(now, lambda _: None)
-
-    def end_commit(self, how: Stage | BaseException = Stage.SYNC) -> None:
-        progress, self.progress = self.progress, None
-        assert progress is not None, "nothing is being written"
-        progress(how)
 
 
 class Pair:
@@ -65,12 +48,6 @@ class Pair:
     @property
     def being_written(self) -> list[bool]:
         return [log.progress is not None for log in self.logs]
-
-
-async def turn() -> None:
-    """What is called soon, and what that calls soon."""
-    for _ in range(4):
-        await asyncio.sleep(0)
 
 
 def paired(story: Callable[[Pair], Coroutine[Any, Any, None]]) -> Callable[[], None]:

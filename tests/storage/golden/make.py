@@ -33,6 +33,7 @@ from penstock.model.events import (
     Damaged,
     DeadLettered,
     Declined,
+    DeclinedForOne,
     Deleted,
     Delivered,
     Event,
@@ -45,6 +46,7 @@ from penstock.model.events import (
     HandedOver,
     HandedToReceiver,
     Invalidated,
+    InvalidatedForOne,
     Logged,
     Moved,
     NameDefined,
@@ -529,6 +531,29 @@ DECIDED_COMMITS: list[list[Event]] = [
     [logged(2, 2, b"pear"), Decided(at(2), 1, b"process1", b"\x91\x93\x08\x01\xc0")],
 ]
 
+FOR_ONE_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "dead", QueueSettings()),
+        QueueCreated(at(0), 2, "orders", QueueSettings(confirmations=2)),
+        *[NameDefined(at(1), number, name) for number, name in enumerate(("billing", "crm", "audit"), 1)],
+        logged(2, 1, b"apple"),
+        logged(2, 2, b"pear"),
+    ],
+    [
+        *[Delivered(*about(3, 1, 2, 1, who), visible_at=at(23), leased=True) for who in (1, 2, 3)],
+        Delivered(*about(3, 2, 2, 1, 1), visible_at=at(23), leased=True),
+    ],
+    [
+        InvalidatedForOne(*about(4, 1, 2, 1, 1), b"no JSON"),
+        DeclinedForOne(*about(5, 2, 2, 1, 1)),
+        ResultStored(*about(6, 1, 2, 1, 2), result=b"tasty"),
+    ],
+    [
+        ResultStored(*about(7, 1, 2, 1, 3), result=b""),
+        Completed(*about(7, 1, 2, 1, 3)),
+    ],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -546,6 +571,7 @@ GOLDEN = {
     "format-1-copies": COPIES_COMMITS,
     "format-1-versions": VERSIONS_COMMITS,
     "format-1-decided": DECIDED_COMMITS,
+    "format-1-for-one": FOR_ONE_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 

@@ -6,6 +6,7 @@ is lost. Never a wrong event, never an error nobody planned.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -85,6 +86,39 @@ def test_an_unspoilt_log_comes_back_whole(sample: Sample) -> None:
     sample.put(sample.first, sample.last)
     assert sample.read() == sample.written
     assert not torn_bytes(sample)
+
+
+def test_what_is_read_is_on_the_disk_before_anybody_acts_on_it(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was killed may have written it and never synced it."""
+    sample.put(sample.first, sample.last)
+    synced, fsync = list[int](), os.fsync
+
+    def watched(file: int) -> None:
+        fsync(file)
+        synced.append(os.fstat(file).st_ino)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    log = sample.open()
+    events = log.recover().events
+    assert sample.last_path.stat().st_ino in synced
+    assert len(list(events)) == len(sample.written)
+    log.close()
+
+
+def test_a_torn_tail_is_cut_on_the_disk_too(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = sample.ends[3]
+    sample.put(sample.first, sample.last[: cut + 100])
+    synced, fsync = list[tuple[int, int]](), os.fsync
+
+    def watched(file: int) -> None:
+        fsync(file)
+        synced.append((os.fstat(file).st_ino, os.fstat(file).st_size))
+
+    monkeypatch.setattr(os, "fsync", watched)
+    assert sample.read() == sample.written[:4]
+    assert (sample.last_path.stat().st_ino, cut) in synced
 
 
 def test_every_cut_of_the_last_segment_leaves_whole_batches(sample: Sample) -> None:

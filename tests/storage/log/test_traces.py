@@ -170,6 +170,23 @@ def test_copies_are_followed_from_the_original_and_share_its_content(
     directory.close()
 
 
+def test_the_end_of_a_queue_belongs_to_its_messages_and_not_to_copies_of_them(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "data")
+    directory.open()
+    log = SegmentLog(directory, segment_bytes=65536)
+    assert not list(log.recover().events)
+    for event in (logged(100, 1, 5), queued(110, 2, 5), QueueRemoved(120, 1)):
+        log.append(event)
+    commit(log, 130)
+    for place, times in (((1, 5), [100, 110, 120]), ((2, 5), [110])):
+        tracer = Tracer(Traces(), log.view(), place)
+        while tracer.step():
+            pass
+        assert [event.time for _, event in tracer.trace().events] == times
+    log.close()
+    directory.close()
+
+
 def test_too_many_records_are_cut_and_the_first_stays(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path / "data")
     directory.open()

@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.errors import LogFailedError
 from penstock.model.events import Event
 from penstock.model.values import Stage
-from penstock.storage.log.segment import SEGMENT_HEADER_BYTES
+from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, segment_path
 from penstock.storage.log.segments import SegmentLog
 from tests.support.samples import close_log, commit, logged, open_log, recover
 from tests.support.small_segments import BATCH_BYTES, BODY, SEGMENT_BYTES, reopened, write
@@ -76,6 +77,51 @@ def test_one_sync_covers_all_that_collected(log: SegmentLog, monkeypatch: pytest
     commit(log)
     assert len(synced) == 1
     assert log.end.offset == 50
+
+
+def test_a_new_segment_is_on_the_disk_before_its_first_batch(
+    log: SegmentLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(log, 1)
+    old, new = (segment_path(tmp_path / "log", offset).name for offset in (0, 1))
+    calls = watch_files(monkeypatch)
+    log.append(logged(2, b"y" * (SEGMENT_BYTES - 300)))
+    commit(log)
+    assert calls == [
+        *(f"ftruncate {old}", f"fsync {old}"),
+        *(f"posix_fallocate {new}", f"pwrite {new}", f"fsync {new}", "fsync log"),
+        *(f"pwrite {new}", f"fdatasync {new}"),
+    ]
+
+
+def test_room_is_reserved_on_the_disk_before_the_first_commit_after_a_start(
+    log: SegmentLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(log, 1)
+    close_log(log)
+    calls = watch_files(monkeypatch)
+    again, _ = reopened(tmp_path)
+    name = again.segments[-1].path.name
+    assert calls[-2:] == [f"posix_fallocate {name}", f"fsync {name}"]
+    close_log(again)
+
+
+def watch_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done to files from now on, each call with the name of its file."""
+    calls: list[str] = []
+
+    def watched(name: str) -> Callable[..., Any]:
+        call = getattr(os, name)
+
+        def noted(file: int, *more: Any) -> Any:
+            calls.append(f"{name} {Path(f'/proc/self/fd/{file}').readlink().name}")
+            return call(file, *more)
+
+        return noted
+
+    for name in ("ftruncate", "posix_fallocate", "pwrite", "fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, watched(name))
+    return calls
 
 
 # ── Failures of the disk ──────────────────────────────────────────────────────────────────────────────────

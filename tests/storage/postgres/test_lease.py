@@ -92,6 +92,29 @@ def test_leases_that_cannot_be_renewed_are_lost_before_they_end_in_the_store(own
     assert [str(each.wait()) for each in losses] == ["the lease could not be renewed for 4 s"] * 2
 
 
+def test_a_lease_counts_from_when_its_renewal_began(
+    postgres: Postgres, own: Callable[[], Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first renewal takes longer than one may serve with it, in a time of its own. There is no second one."""
+    lease_seconds, began, over = 0.06, 0.0, threading.Event()
+    clock = [began]
+    monkeypatch.setattr(lease, "now", lambda: clock[0])
+
+    def lag() -> None:
+        """Asked for when a renewal has begun."""
+        if clock[0] == began:
+            clock[0] = began + 0.045
+        else:
+            over.wait(60)
+
+    leases, losses = Leases(partial(Connection, postgres.url()), lease_seconds), Losses()
+    leases.hold(own(), began + 0.01, losses.note, lag)
+    try:
+        assert str(losses.wait()) == "the lease could not be renewed for 0 s"
+    finally:
+        over.set()
+
+
 def test_the_store_learns_how_far_a_shard_lags_behind_others(
     postgres: Postgres, own: Callable[[], Shard], leases: Leases
 ) -> None:

@@ -21,6 +21,7 @@ from penstock.errors import (
 )
 from penstock.model.values import Stage
 from penstock.storage.port import BeingFetchedError
+from penstock.storage.postgres import connection
 from penstock.storage.postgres.connection import Connection
 from penstock.storage.postgres.shard import Shard, StoredBatch
 from tests.support.postgres import Postgres
@@ -139,6 +140,20 @@ def test_an_append_sent_before_the_takeover_and_executed_after_it_is_refused(pla
     assert isinstance(error, FencedError)
 
 
+def test_an_owner_that_stands_still_in_a_transaction_does_not_keep_others_out(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = fill(place, 1).store.epoch
+    place.end_lease()
+    monkeypatch.setattr(connection, "IDLE_MILLISECONDS_MAX", 200)
+    still = Connection(place.url)
+    with pytest.raises(StoreError), still.transaction():  # noqa: PT012 - The transaction ends with the error.
+        Shard(still, place.shard, epoch)._fence()
+        taken = place.user()
+        still.execute("SELECT 1")
+    assert len(bodies_of(taken)) == 1
+
+
 def test_a_broker_that_was_replaced_meanwhile_begins_anew(place: Place) -> None:
     first = fill(place, 1)
     place.end_lease()
@@ -174,6 +189,18 @@ def test_a_batch_that_was_committed_before_the_connection_was_lost_is_part_of_th
     assert isinstance(reported[0], StoreError)
     user.acquire()
     assert bodies_of(user)[2:] == [b"there"]
+
+
+def test_whoever_was_replaced_is_told_what_it_had_committed(place: Place) -> None:
+    first = fill(place, 2)
+    epoch, store = first.store.epoch, first.store
+    with pytest.raises(StoreError, match="not over"):
+        store.had_batch(epoch, 1)
+    place.end_lease()
+    second = place.user()
+    recover(second.log)
+    commit(second, b"of another owner")
+    assert [store.had_batch(epoch, offset) for offset in range(4)] == [True, True, False, False]
 
 
 def test_a_warning_makes_the_outcome_unknown(place: Place) -> None:

@@ -14,9 +14,9 @@ def _policy(draw: Draw) -> dict[str, Any] | None:
 
 def _settings(draw: Draw) -> dict[str, Any]:
     return draw.any_of(
-        visibility_timeout=draw.seconds(),
+        **{draw.one_of(["lease", "visibility_timeout"]): draw.seconds()},
         redrive_policy=_policy(draw),
-        retries=draw.one_of([0, 1, 2]),
+        **{draw.one_of(["max_attempts", "retries"]): draw.one_of([1, 2])},
         retry_delay=draw.one_of([0, draw.seconds()]),
         keep=draw.one_of(["finished", "all"]),
         message_deduplication=draw.one_of([True, False]),
@@ -202,7 +202,7 @@ def wait(draw: Draw) -> Step:
 
 def wait_long(draw: Draw) -> Step:
     return Http(
-        draw.who(), "POST", "/v1/wait", {"ids": [draw.id()], "wait": 30}, on=draw.one_of(["poll 5", "poll 6"])
+        draw.who(), "POST", "/v1/wait", {"ids": [draw.id()], "wait": 26}, on=draw.one_of(["poll 5", "poll 6"])
     )
 
 

@@ -117,7 +117,7 @@ def pull(draw: Draw) -> Step:
 def pull_and_wait(draw: Draw) -> Step:
     body = {
         "receiver": draw.one_of(["ann", "ben"]),
-        "timeout": 30,
+        "timeout": 27,  # Not as long as a lease.
         "queues": {name: _pulled(draw) for name in _queues(draw)},
     }
     return Http(draw.who(), "POST", "/pull", body, on=draw.one_of(["poll 3", "poll 4"]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.worker import JobFailed
+from penstock.worker import MessageFailed
 from tests.support.broker import Broker, StartBroker
 from tests.support.waiting import wait_until
 from tests.support.working import WorkerProcess, free_port, url_of
@@ -27,7 +27,7 @@ def note(text):
     with (here / "notes").open("a") as file:
         file.write(text + "\\n")
 
-@app.task(lease=float(os.environ.get("LEASE", "5")), delay=0.05, backoff="fixed")
+@app.task(lease=float(os.environ.get("LEASE", "5")), retry_delay=0.05, retry_backoff="fixed")
 def hold(name: str, seconds: float = 60) -> str:
     note(f"begun {name}")
     end = time.monotonic() + seconds
@@ -64,7 +64,7 @@ def deaf(name: str) -> None:
 def process() -> int:
     return os.getpid()
 
-@app.task(queue=app.name + "-slow", timeout=0.3, retries=0)
+@app.task(queue=app.name + "-slow", timeout=0.3, max_attempts=1)
 def slow(how: str) -> None:
     while True:
         time.sleep(0.01)
@@ -242,7 +242,7 @@ def test_functions_run_in_child_processes_and_a_crash_fails_only_its_job(stage: 
 def test_a_function_that_takes_too_long_is_stopped(stage: Stage, options: list[str]) -> None:
     worker = stage.work(*options)
     job = stage.tasks.slow.send("x")
-    with pytest.raises(JobFailed, match=r"TimeLimit: slow took longer than its timeout of 0\.3 s"):
+    with pytest.raises(MessageFailed, match=r"TimeLimit: slow took longer than its timeout of 0\.3 s"):
         job.result(60)
     assert stage.tasks.process.send().result(60)
     assert worker.stop() == 0

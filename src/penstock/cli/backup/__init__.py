@@ -135,6 +135,6 @@ def facts(directory: Path, manifest: Manifest) -> dict[str, object]:
 
 
 def moment(nanos: int) -> str:
-    from penstock.dialects.wire.times import rfc3339
+    from penstock.model.times import rfc3339
 
     return rfc3339(nanos).decode()

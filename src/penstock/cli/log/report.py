@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.log.state import QueueReport
-from penstock.dialects.wire.times import in_seconds
 from penstock.limits import NEVER_NS
 from penstock.model.settings import QueueSettings
+from penstock.model.times import in_seconds
 from penstock.storage.inspect import Problem, Report, SegmentReport, Severity
 
 

@@ -43,7 +43,7 @@ from penstock.dialects.etzel.codec import (
     refusal,
     refused,
 )
-from penstock.dialects.wire.conversation import Cancelable, Peer
+from penstock.dialects.wire.conversation import Peer
 from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.dialects.wire.order import Gathering
 from penstock.errors import Reason
@@ -56,6 +56,7 @@ from penstock.limits import (
 )
 from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Answer, Delivery, Done, Receipt, Receipts, Refused
+from penstock.model.client import Cancelable
 from penstock.model.commands import Fetch, Finish, FinishMany, NewMessage, Publish, PublishRun
 from penstock.model.probe import Head, Probe
 from penstock.model.settings import QueueSettings

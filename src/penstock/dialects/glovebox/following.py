@@ -8,8 +8,8 @@ from typing import cast
 
 from penstock.dialects.glovebox.codec import Notice, Post
 from penstock.dialects.glovebox.replies import Replies
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.answers import Answer, Receipt, Refused
+from penstock.model.client import Cancelable
 from penstock.model.commands import NewMessage, Publish
 from penstock.model.happening import Happening
 from penstock.model.kinds import Kind, kinds_where

@@ -28,19 +28,19 @@ from penstock.dialects.glovebox.codec import (
 from penstock.dialects.glovebox.following import Following
 from penstock.dialects.glovebox.leases import Leases
 from penstock.dialects.glovebox.replies import FramePeer, MessageKey, Replies
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.http import checked_name
 from penstock.dialects.wire.order import Gathering
 from penstock.dialects.wire.setting_documents import settings_in
-from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import BODY_BYTES_MAX, GATHERED_MAX, GATHERED_RUN_MIN, HELD_LEASES_MAX
 from penstock.model.answers import Answer, Delivery, Refused
+from penstock.model.client import Cancelable
 from penstock.model.commands import CreateQueue, FinishMany, NewMessage, Publish, PublishRun
 from penstock.model.commands import Fetch as FetchCommand
 from penstock.model.commands import Finish as FinishCommand
 from penstock.model.probe import Head, Probe
 from penstock.model.settings import QueueSettings
+from penstock.model.times import nanos_of
 from penstock.model.values import Nanos, Stage
 
 if TYPE_CHECKING:

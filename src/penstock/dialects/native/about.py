@@ -3,69 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
-
-from msgspec import Struct, to_builtins
+from functools import partial
+from typing import Any
 
 from penstock.dialects.native.parameters import number, parameters
 from penstock.dialects.wire import http
-from penstock.limits import INT32_MAX
+from penstock.limits import INT32_MAX, PAGE_DEFAULT, PAGE_MAX
 from penstock.model.access import EVERY_NAME, Need, Verb
+from penstock.model.connections import ConnectionList, ListConnections
 
-_PAGE_DEFAULT, _PAGE_MAX = 100, 1000
 _ADMIN: Need = ((Verb.ADMIN,), EVERY_NAME)
 
 
-class ConnectionState(Struct, frozen=True):
-    """One open connection."""
-
-    protocol: str
-    address: str
-    seconds: float  # Since it was opened.
-    busy: bool  # It waits for the broker, or follows a stream.
-    unsent_bytes: int  # What the client has not read.
-
-
-class WaitingClient(Struct, frozen=True):
-    """A client that waits for a message or a result."""
-
-    kind: str  # worker, receiver or result.
-    queue: str
-    consumer: str | None
-
-
-class ConnectionsReader(Protocol):
-    def connections(self) -> list[ConnectionState]: ...
-    def waiting(self) -> list[WaitingClient]: ...
-
-
 class About:
-    def __init__(self, reader: ConnectionsReader, settings: Callable[[], Sequence[dict[str, Any]]]) -> None:
-        self._reader = reader
+    def __init__(self, asked: http.Asked, settings: Callable[[], Sequence[dict[str, Any]]]) -> None:
+        self._asked = asked
         self._settings = settings
         self.routes: http.Routes = {
             (b"v1/connections", 2): {b"GET": self._connections, b"HEAD": self._connections},
             (b"v1/settings", 2): {b"GET": self._list_settings, b"HEAD": self._list_settings},
         }
 
-    def _connections(self, request: http.Request, _: bytes) -> http.Response:
+    def _connections(self, request: http.Request, _: bytes) -> http.Awaited:
         given = parameters(request, "queue", "offset", "limit")
-        offset = number(given, "offset", 0, INT32_MAX, 0)
-        limit = number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)
-        queues = given.get("queue")
-        found = self._reader.connections() if request.access.allows(_ADMIN) and not queues else []
-        seen = [each for each in self._reader.waiting() if request.access.sees(each.queue)]
-        waiting = [each for each in seen if not queues or each.queue in queues]
-        end = offset + limit
-        document = {
-            "total": len(found),
-            "total_waiting": len(waiting),
-            "next": end if end < max(len(found), len(waiting)) else None,
-            "connections": found[offset:end],
-            "waiting": waiting[offset:end],
-        }
-        return http.json_response(200, to_builtins(document), b"Cache-Control: no-store\r\n")
+        query = ListConnections(
+            number(given, "offset", 0, INT32_MAX, 0),
+            number(given, "limit", 1, PAGE_MAX, PAGE_DEFAULT),
+            frozenset(given["queue"]) if "queue" in given else None,
+        )
+        return self._asked(request, query, partial(_document, query.offset + query.limit))
 
     def _list_settings(self, request: http.Request, _: bytes) -> http.Response:
         parameters(request)
         return http.json_response(200, {"settings": self._settings()}, b"Cache-Control: no-store\r\n")
+
+
+def _document(end: int, found: ConnectionList) -> http.Response:
+    document = {
+        "total": found.total,
+        "total_waiting": found.total_waiting,
+        "next": end if end < found.all else None,
+        "connections": found.rows,
+        "waiting": found.waiting,
+    }
+    return http.json_response(200, document, b"Cache-Control: no-store\r\n")

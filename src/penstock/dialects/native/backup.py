@@ -12,6 +12,7 @@ from penstock.dialects.native.parameters import Given, number, parameters
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.model.client import Client
+from penstock.model.streams import Source
 
 _NUMBER_MAX = (1 << 63) - 1
 _BYTES = b"Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n"
@@ -28,12 +29,12 @@ class BackupReader(Protocol):
     async def describe(self) -> Any:
         """What there is now, as a value for JSON. Its files stay for a while."""
 
-    async def moment(self) -> http.Source:
+    async def moment(self) -> Source:
         """The same as JSON, at a moment that all shards share."""
 
-    async def log(self, start: int, end: int) -> http.Source: ...
-    async def snapshot(self, offset: int) -> tuple[int, http.Source]: ...
-    async def history(self) -> http.Source: ...
+    async def log(self, start: int, end: int) -> Source: ...
+    async def snapshot(self, offset: int) -> tuple[int, Source]: ...
+    async def history(self) -> Source: ...
 
 
 class Backup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,9 @@ from penstock.errors import Fault, ProtocolError, Reason
 from penstock.limits import CHANNEL_RETRIES_MAX
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
-from penstock.model.permissions import needs_of
+from penstock.model.permissions import needs_of, require
+from penstock.model.pushes import PushStates, ReadPushes, State
+from penstock.model.queries import Query
 from penstock.model.settings import Push, QueueSettings
 from penstock.model.values import Stage
 
@@ -46,7 +48,8 @@ class Channels:
         }
 
     def _list(self, request: http.Request, _: bytes) -> http.Work:
-        return listed(request, "channels", self._view, channels=True)
+        states: dict[str, State] = {}
+        return listed(request, "channels", partial(_shown, states), partial(_pushes, states))
 
     def _get(self, _: http.Request, segment: bytes) -> http.Call:
         return http.Call(DescribeQueue(http.queue_name(segment)), lambda answer: self._render(answer, 200))
@@ -57,7 +60,7 @@ class Channels:
         wanted = changed(_NEW, request.body, ChannelDocument)
         if not wanted.topics:
             raise ProtocolError("topics is missing; a channel needs at least one")
-        http.require(request.access, *needs_of(CreateQueue(name, wanted)))
+        require(request.access, *needs_of(CreateQueue(name, wanted)))
         if wanted.push:
             self._check_push(name, wanted.push)
 
@@ -111,13 +114,24 @@ class Channels:
         if isinstance(answer, Refused):
             return _no_channel(answer.detail) if answer.reason is Reason.NO_QUEUE else http.refusal(answer)
         assert isinstance(answer, QueueDescription)
-        return http.json_response(status, self._view(answer)) if answer.settings.topics else _no_channel(answer.name)
+        if not answer.settings.topics:
+            return _no_channel(answer.name)
+        return http.json_response(status, _shown({answer.name: self._push_state(answer.name)}, answer))
 
-    def _view(self, channel: QueueDescription) -> dict[str, Any]:
-        shown = view(channel)
-        if channel.settings.push:
-            shown["push"] |= self._push_state(channel.name)
-        return shown
+
+def _shown(states: dict[str, State], channel: QueueDescription) -> dict[str, Any]:
+    shown = view(channel)
+    if channel.settings.push:
+        shown["push"] |= states.get(channel.name, {})
+    return shown
+
+
+def _pushes(states: dict[str, State], channels: Sequence[QueueDescription]) -> Generator[Query, Any, None]:
+    """Find out how these are pushed."""
+    names = [channel.name for channel in channels if channel.settings.push]
+    found = (yield ReadPushes(names)) if names else None
+    if isinstance(found, PushStates):
+        states |= found.states
 
 
 def _no_channel(name: str) -> http.Response:

@@ -16,13 +16,13 @@ from penstock.dialects.wire.json_bodies import given_bytes, message_field, text_
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.pages import Soon, page
 from penstock.dialects.wire.subjects import Subject, message_named, names_in
-from penstock.dialects.wire.times import nanos_of, rfc3339_nanos
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.model.answers import Answer, Delivery, Discarded, LeasedUntil, Received, Refused
 from penstock.model.commands import Command, Extend, Fetch, Outcome, Receive, Settle
 from penstock.model.probe import Probe
 from penstock.model.settings import QueueSettings
+from penstock.model.times import nanos_of, rfc3339_nanos
 
 SettingsOf = Callable[[str], QueueSettings | None]  # The settings of a queue, if it exists.
 

@@ -6,15 +6,11 @@ The log itself is read by the service behind `EventLogReader`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Literal, Protocol
 
-from msgspec import Struct
-
-from penstock.dialects.native.event_text import WORDS
 from penstock.dialects.native.parameters import Given, flag, moment, number, once, parameters
 from penstock.dialects.wire import http
-from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.errors import Fault, ProtocolError, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -26,10 +22,11 @@ from penstock.limits import (
     SHARD_MAX,
     TEXT_BYTES_MAX,
 )
-from penstock.model.access import EVERYTHING, Access
-from penstock.model.values import Nanos
+from penstock.model.event_log import _OFFSET_MAX, EventQuery, Format, From, LogDescription, LogRange, RangeQuery
+from penstock.model.streams import Source
+from penstock.model.times import rfc3339_nanos
+from penstock.model.traces import WORDS
 
-_OFFSET_MAX = (1 << 63) - 1
 _is_id = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
 _BATCHES = b"application/vnd.penstock.log"
 
@@ -37,71 +34,14 @@ _BATCHES = b"application/vnd.penstock.log"
 # ── Questions, and what the log answers ───────────────────────────────────────────────────────────────────────
 
 
-class From(NamedTuple):
-    """An event: the offset of its record, and which of the record's letters it is."""
-
-    offset: int
-    part: int = 0
-
-
-Format = Literal["json", "sse", "arrow"]
-
 MERGED = b"penstock-merged"
 """A header of requests for a stream that is merged with those of other shards."""
-
-
-class EventQuery(Struct, frozen=True, kw_only=True):
-    start: From | Literal["earliest", "latest"] = "earliest"
-    since: Nanos = 0
-    until: Nanos = NEVER_NS  # Without it.
-    caused_by: str = ""  # Only messages that were published because of the one with this id.
-    text: bytes = b""  # Only events with a body that contains it.
-    queues: frozenset[str] = frozenset()  # Empty, here and below: all.
-    topics: tuple[str, ...] = ()  # Names, or beginnings of names with a star at the end.
-    states: str = ""
-    follow: bool = False
-    limit: int | None = None
-    bodies: bool = True
-    raw: bool = False  # JSON as text too.
-    format: Format = "json"
-    is_merged: bool = False  # The stream is one of several, which are merged: as Arrow, it is in frames.
-    access: Access = EVERYTHING  # Only events of queues that it may read.
-
-
-class RangeQuery(Struct, frozen=True):
-    """Whole batches that hold the offsets from `start` up to, and without, `stop`."""
-
-    start: int
-    stop: int = _OFFSET_MAX
-    bytes_max: int = RANGE_BYTES_DEFAULT
-
-
-class LogRange(NamedTuple):
-    """Whole batches as they are in the log."""
-
-    first: int
-    next: int  # The offset after the last event.
-    end: int  # The end of the log.
-    bytes: int
-    source: http.Source
-
-
-class LogDescription(NamedTuple):
-    format: int
-    earliest: int
-    end: int
-    bytes: int
-    parts: Sequence[tuple[int, Nanos]]  # The first offset of each, and when it was created.
-    names_from: int
-    names_to: int
-    texts: Mapping[int, str]
-    queues: Mapping[int, str]
 
 
 class EventLogReader(Protocol):
     """What reads the log. Raises `RequestError`, `EventsRemovedError` and `DamagedLogError`."""
 
-    async def events(self, query: EventQuery) -> http.Source: ...
+    async def events(self, query: EventQuery) -> Source: ...
     async def batches(self, query: RangeQuery) -> LogRange: ...
     async def describe(self, names_from: int) -> LogDescription: ...
 

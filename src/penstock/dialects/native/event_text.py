@@ -7,69 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from penstock.dialects.wire.json_bodies import json_of
-from penstock.dialects.wire.kept_headers import decode_headers
-from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.ids import MessageIds
+from penstock.model.kept_headers import decode_headers
 from penstock.model.kinds import Kind
 from penstock.model.letters import LOGGED
-from penstock.model.values import Nanos
+from penstock.model.message_fields import MESSAGE_FIELDS
+from penstock.model.times import rfc3339_nanos
+from penstock.model.traces import WORDS, Event, TextOf
 
-WORDS = {
-    "L": "logged",
-    "U": "unchanged",
-    "Q": "queued",
-    "F": "fetched",
-    "K": "kicked",
-    "S": "success",
-    "X": "completed",
-    "R": "retry",
-    "E": "exasperated",
-    "I": "invalid",
-    "N": "not interested",
-    "Z": "expired",
-    "D": "deleted",
-    "B": "broken",
-}
 assert WORDS.keys() == LOGGED
-
-TextOf = Callable[[int], str | None]  # What the number of a name stands for.
-
-
-class Event(Struct, gc=False):
-    """One letter of a record, with everything that is known about it. Names are numbers; 0 or None is no name."""
-
-    offset: int
-    following: int  # Which letter of the same record comes next, counted from 0; 0 if this was the last one.
-    letter: str
-    kind: int
-    time: Nanos
-    queue: int
-    sequence: int | None  # None, as the next: it is about the whole queue.
-    created: Nanos | None
-    visible_at: Nanos | None
-    expires_at: Nanos | None
-    priority: int | None
-    receives: int
-    consumer: int
-    content_type: int
-    sender: int
-    object: int
-    topics: int
-    to_queue: int | None
-    to_sequence: int | None
-    body: bytes | None = None
-    result: bytes | None = None
-    key: bytes | None = None
-    headers: bytes | None = None
-    digest: bytes | None = None
-
-    @property
-    def next(self) -> bytes:
-        """Where a reader that has handled this event continues."""
-        return b"%d" % (self.offset + 1) if not self.following else b"%d.%d" % (self.offset, self.following)
 
 
 _WHERE = b'{"offset":%d,"next":"%b","state":"%b","event":"%b","time":"%b","queue":%b,"queue_number":%d'
@@ -177,12 +125,13 @@ _NAMED_MAX = 4096
 
 
 def headers_by_name(data: bytes) -> dict[str, str | dict[str, str]] | None:
-    """What dialects keep with a message, as fields; the producer's time is one of its own. None if it is not text."""
+    """What dialects keep with a message: the fields that have names of their own, and `headers`. None if it is not
+    text."""
     try:
         named = {name.decode(): value.decode() for name, value in decode_headers(data).items()}
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    fields: dict[str, str | dict[str, str]] = {"timestamp": named.pop("timestamp")} if "timestamp" in named else {}
+    fields: dict[str, str | dict[str, str]] = {name: named.pop(name) for name in MESSAGE_FIELDS if name in named}
     return fields | ({"headers": named} if named else {})
 
 

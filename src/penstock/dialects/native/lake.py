@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from msgspec import Struct
-
 from penstock.dialects.native.parameters import moment, parameters
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.limits import SECOND_NS
+from penstock.model.lake import MinutesQuery
 
 _ROWS_MAX = 1000
 _MINUTE = 60
-
-
-class MinutesQuery(Struct, frozen=True):
-    """Which minutes of which queue. Times are seconds since the epoch."""
-
-    queue: str | None  # None: the sum of all queues.
-    since: float
-    until: float
-    step: int  # Seconds that one row sums up.
 
 
 class LakeReader(Protocol):

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Raw
 
-from penstock.dialects.native.event_text import Event, EventWriter, TextOf, headers_by_name
+from penstock.dialects.native.event_text import EventWriter, headers_by_name
 from penstock.dialects.wire.json_bodies import message_field, text_or_base64
-from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Held
-from penstock.model.events import Event as LogEvent
 from penstock.model.events import Logged, Unchanged
-from penstock.model.kinds import State
 from penstock.model.letters import SETTLES
-from penstock.model.story import Consumption, Stay, Story
+from penstock.model.story import Consumption, Stay
+from penstock.model.times import rfc3339_nanos
+from penstock.model.traces import STATUS, TextOf, Traced, is_queued
 from penstock.model.values import Nanos, Place
 
 Document = dict[str, Any]
-
-STATUS = tuple(state.name.lower() for state in State)
 
 
 def held_document(message: Held, queue: str, ids: MessageIds, access: Access, *, bodies: bool, raw: bool) -> Document:
@@ -58,11 +54,6 @@ def _held_parts(message: Held, *, raw: bool) -> Document:
     return _parts(message.body, message.content_type, message.key, message.headers, raw=raw)
 
 
-def is_queued(message: Held) -> bool:
-    """A kept message is done, unless more consumers have to confirm it."""
-    return STATUS[message.state] != "kept" or message.is_awaited
-
-
 def _letter(status: str, receives: int) -> str | None:
     """What happened to a message last. For a kept message, only its events say that."""
     if status == "kept":
@@ -90,20 +81,6 @@ def time_text(time: Nanos | None) -> str | None:
 
 
 # ── A message with its story ──────────────────────────────────────────────────────────────────────────────────
-
-
-class Traced(NamedTuple):
-    """Everything that is known about a message, as it was read."""
-
-    place: Place
-    story: Story
-    content: Logged | None  # The message whose content it shares, if that is not in the story.
-    held: Mapping[Place, Held]  # By the places that have it.
-    records: Sequence[tuple[int, LogEvent]]  # With their offsets.
-    events: Iterable[Event]  # The same: one for each letter of a record.
-    whole: bool
-    name: TextOf
-    queue: TextOf
 
 
 def _visible(traced: Traced, access: Access) -> Traced:

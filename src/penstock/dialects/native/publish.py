@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Annotated, NamedTuple, cast
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from penstock.dialects.native.parameters import Given, number, parameters, seconds, values_of
 from penstock.dialects.native.queue_document import checked_topic
-from penstock.dialects.wire.header_values import OCTETS, checked_media_type, content_type_of
 from penstock.dialects.wire.http import (
     JSON,
     BodyRule,
@@ -31,9 +31,7 @@ from penstock.dialects.wire.http import (
 )
 from penstock.dialects.wire.json_bodies import given_bytes
 from penstock.dialects.wire.json_bounds import longer_than
-from penstock.dialects.wire.kept_headers import TIMESTAMP, checked_headers, encode_headers
 from penstock.dialects.wire.subjects import Subject
-from penstock.dialects.wire.times import nanos_of, producer_time
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -48,8 +46,12 @@ from penstock.limits import (
 from penstock.model.access import Access
 from penstock.model.answers import Answer, Published, Refused, Repeated
 from penstock.model.commands import NewMessage, PublishOnce, PublishTopics
+from penstock.model.header_values import OCTETS, checked_media_type, content_type_of
+from penstock.model.kept_headers import checked_headers, encode_headers
+from penstock.model.message_fields import MESSAGE_FIELDS
 from penstock.model.permissions import needs_of
 from penstock.model.settings import QueueSettings
+from penstock.model.times import nanos_of
 from penstock.model.values import Nanos
 
 _TYPES = {"text": "text/plain; charset=utf-8", "json": "application/json", "bytes": OCTETS}
@@ -60,11 +62,11 @@ _Delay = Annotated[float, Meta(ge=0, le=INT32_MAX)]
 _Lifetime = Annotated[float, Meta(gt=0, le=INT32_MAX)]
 
 
-_NO_HEADERS: Mapping[str, str] = {}
+_NOTHING: Mapping[str, str] = {}
 
 
-class MessageDocument(Struct, forbid_unknown_fields=True):
-    """A message as a client writes it."""
+class GivenMessage(Struct, forbid_unknown_fields=True):
+    """A message as a client writes it, without the fields in `message_fields.py`."""
 
     topics: list[str] = []
     object: str = ""
@@ -72,7 +74,6 @@ class MessageDocument(Struct, forbid_unknown_fields=True):
     message: Raw = Raw()
     message_base64: str | UnsetType = UNSET
     mimeType: str = ""  # noqa: N815 - as the document has it.
-    timestamp: str | float = ""
     sender: str = ""
     priority: Annotated[int, Meta(ge=0, le=UINT32_MAX)] = 0
     delay: _Delay | None = None
@@ -80,8 +81,49 @@ class MessageDocument(Struct, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
 
 
+_Given = TypeVar("_Given", bound=GivenMessage)
+
+
+def with_message_fields(kind: type[_Given]) -> type[_Given]:
+    fields = [(field.name, field.type, "") for field in MESSAGE_FIELDS.values()]
+    return cast("type[_Given]", msgspec.defstruct(kind.__name__, fields, bases=(kind,), forbid_unknown_fields=True))
+
+
+MessageDocument = with_message_fields(GivenMessage)
+_values_of = attrgetter(*MESSAGE_FIELDS)
+_NO_VALUES = _values_of(MessageDocument())
+
+
+def message_fields(document: GivenMessage) -> Mapping[str, Any]:
+    """Those in `message_fields.py` that the client has given."""
+    return {name: value for name in MESSAGE_FIELDS if (value := getattr(document, name)) != ""}
+
+
+def describe(whole: dict[str, Any]) -> None:
+    """Add the fields in `message_fields.py` to OpenAPI: where a message is given, and where it is shown. No header
+    has the name of one."""
+    schemas = whole["components"]["schemas"]
+    for path in ("/v1/publish", "/v1/queues/{queue_name}/messages"):
+        whole["paths"][path]["post"]["parameters"] += [
+            {
+                "name": field.name,
+                "in": "query",
+                "description": field.sentence,
+                "schema": {"type": "string", "maxLength": field.schema["maxLength"]},
+            }
+            for field in MESSAGE_FIELDS.values()
+        ]
+    for name in ("TopicMessage", "QueueMessage"):
+        given = {field.name: field.schema | {"description": field.sentence} for field in MESSAGE_FIELDS.values()}
+        schemas[name]["properties"] |= given
+    for name in ("NativeEvent", "HeldMessage", "MessageDocument", "TakenMessage"):
+        schemas[name]["properties"] |= {field: {"type": "string"} for field in MESSAGE_FIELDS}
+    for name in ("TopicMessage", "QueueMessage", "ScheduleSettings", "ScheduleChanges", "Schedule"):
+        schemas[name]["properties"]["headers"]["propertyNames"]["not"] = {"enum": [*MESSAGE_FIELDS]}
+
+
 _decode_one = msgspec.json.Decoder(MessageDocument).decode
-_decode_many = msgspec.json.Decoder(list[MessageDocument]).decode
+_decode_many = msgspec.json.Decoder(list[MessageDocument]).decode  # type: ignore[valid-type]
 _are_too_many = longer_than(BATCH_MESSAGES_MAX)
 _encode_line = msgspec.json.Encoder().encode_lines
 
@@ -234,14 +276,14 @@ def _without_topics(message: NewMessage, queue: str) -> NewMessage:
     return message
 
 
-def _from_document(document: MessageDocument, index: int, *, alone: bool) -> NewMessage:
+def _from_document(document: GivenMessage, index: int, *, alone: bool) -> NewMessage:
     try:
         return message_of(document)
     except ProtocolError as error:
         raise ProtocolError(str(error) if alone else f"message {index}: {error}") from None
 
 
-def message_of(document: MessageDocument) -> NewMessage:
+def message_of(document: GivenMessage) -> NewMessage:
     """Raises `ProtocolError` for what cannot be published."""
     body, content_type = _body_of(document)
     return _new_message(
@@ -250,16 +292,16 @@ def message_of(document: MessageDocument) -> NewMessage:
         document.topics,
         document.object,
         document.key,
-        document.timestamp,
         document.sender,
         document.priority,
         document.delay,
         document.expires,
+        message_fields(document) if _values_of(document) != _NO_VALUES else _NOTHING,  # Mostly none: this is faster.
         document.headers,
     )
 
 
-def _body_of(document: MessageDocument) -> tuple[bytes, str]:
+def _body_of(document: GivenMessage) -> tuple[bytes, str]:
     """The body and its content type."""
     given = given_bytes(document.message, document.message_base64, "message")
     if given is None:
@@ -268,20 +310,19 @@ def _body_of(document: MessageDocument) -> tuple[bytes, str]:
 
 
 def _from_parameters(request: Request) -> NewMessage:
-    given = parameters(
-        *(request, "topic", "object", "key", "timestamp", "sender", "priority", "delay", "expires"),
-    )
+    names = ("topic", "object", "key", "sender", "priority", "delay", "expires")
+    given = parameters(request, *names, *MESSAGE_FIELDS)
     return _new_message(
         request.body,
         content_type_of(request.headers.get(b"content-type", b"")),
         given.get("topic", []),
         _one(given, "object"),
         _one(given, "key"),
-        _one(given, "timestamp"),
         _one(given, "sender"),
         number(given, "priority", 0, UINT32_MAX, 0),
         seconds(given, "delay", INT32_MAX),
         seconds(given, "expires", INT32_MAX, above_0=True),
+        {name: value for name in MESSAGE_FIELDS if (value := _one(given, name))},
     )
 
 
@@ -295,12 +336,12 @@ def _new_message(
     topics: list[str],
     about: str,
     key: str,
-    timestamp: str | float,
     sender: str,
     priority: int,
     delay: float | None,
     expires: float | None,
-    headers: Mapping[str, str] = _NO_HEADERS,
+    fields: Mapping[str, Any],
+    headers: Mapping[str, str] = _NOTHING,
 ) -> NewMessage:
     if len(body) > BODY_BYTES_MAX:
         raise ProtocolError(f"a message has at most {BODY_BYTES_MAX} bytes, got {len(body)}")
@@ -322,12 +363,12 @@ def _new_message(
         about,
         names,
         raw_key,
-        _kept(headers, timestamp) if headers or timestamp != "" else b"",
+        _kept(headers, fields) if headers or fields else b"",
         None if delay is None else nanos_of(delay),
         None if expires is None else nanos_of(expires) or 1,
     )
 
 
-def _kept(headers: Mapping[str, str], timestamp: str | float) -> bytes:
-    time = {TIMESTAMP: producer_time(timestamp).encode()} if timestamp != "" else {}
-    return encode_headers(checked_headers(headers) | time)
+def _kept(headers: Mapping[str, str], fields: Mapping[str, Any]) -> bytes:
+    own = {MESSAGE_FIELDS[name].key: MESSAGE_FIELDS[name].text(value).encode() for name, value in fields.items()}
+    return encode_headers(checked_headers(headers) | own)

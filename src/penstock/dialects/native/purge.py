@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from penstock.dialects.native.jobs import Job, JobRoutes, Jobs
+from penstock.dialects.native.jobs import JobRoutes
 from penstock.dialects.native.parameters import parameters
-from penstock.dialects.wire.http import (
-    Awaited,
-    Later,
-    Refusal,
-    Request,
-    Response,
-    Routes,
-    check,
-    not_found,
-    queue_name,
-    segments_of,
-)
-from penstock.model.client import Client
-from penstock.model.commands import Purge
-
-
-class Purging(Jobs, Protocol):
-    """The service that deletes the messages, however long that takes."""
-
-    async def purge(self, client: Client, queue: str) -> Job: ...
+from penstock.dialects.wire.http import Asked, Awaited, Request, Response, Routes, not_found, queue_name, segments_of
+from penstock.model.jobs import StartPurge
 
 
 class Purges:
-    """Requests in, jobs out."""
-
-    def __init__(self, purging: Purging, later: Later, refusal: Refusal) -> None:
-        self._purging = purging
-        self._later = later
-        self._refusal = refusal
-        self._jobs = JobRoutes("purges", "purges", purging)
+    def __init__(self, asked: Asked) -> None:
+        self._jobs = JobRoutes("purges", "purges", asked)
         self.routes: Routes = {(b"v1/queues", 4): {b"DELETE": self._purge}, **self._jobs.routes}
 
     def _purge(self, request: Request, segment: bytes) -> Response | Awaited:
         parameters(request)
         if segment != b"messages":
             return not_found(request)
-        queue = queue_name(segments_of(request.target)[2])
-        check(self._refusal(request, Purge(queue)))
-        return self._later(self._jobs.begun(self._purging.purge(request, queue)))
+        return self._jobs.start(request, StartPurge(queue_name(segments_of(request.target)[2])))

@@ -17,23 +17,25 @@ from penstock.dialects.wire.http import (
     decoded,
     refusal,
 )
-from penstock.dialects.wire.listing import listing
-from penstock.dialects.wire.setting_documents import as_written, document_type, seconds, settings_in
+from penstock.dialects.wire.listing import Before, listing
+from penstock.dialects.wire.setting_documents import document_type, settings_in
 from penstock.errors import ProtocolError
 from penstock.limits import (
     CHANNEL_RETRIES_MAX,
     INT32_MAX,
+    PAGE_DEFAULT,
+    PAGE_MAX,
 )
 from penstock.model.answers import QueueDescription
 from penstock.model.commands import ListQueues
-from penstock.model.settings import QueueSettings, Setting, settings_of
+from penstock.model.settings import QueueSettings, Setting, as_written, seconds, settings_of
 from penstock.remembering import remembered
-
-_PAGE_DEFAULT, _PAGE_MAX = 100, 1000
+from penstock.renamed import SETTINGS, with_old_names
 
 _OF_QUEUES = {field: setting for field, setting in settings_of(QueueSettings).items() if not setting.of_channels}
 QueueDocument = document_type("Queue", QueueSettings, _OF_QUEUES)
-ChannelDocument = document_type("Channel", QueueSettings, retries=Annotated[int, Meta(ge=1, le=CHANNEL_RETRIES_MAX)])
+_OfChannel = Annotated[int, Meta(ge=1, le=CHANNEL_RETRIES_MAX)]
+ChannelDocument = document_type("Channel", QueueSettings, max_attempts=_OfChannel, retries=_OfChannel)
 _DECODE = {kind: msgspec.json.Decoder(kind).decode for kind in (QueueDocument, ChannelDocument)}
 
 
@@ -65,13 +67,15 @@ def checked_topic(topic: str) -> str:
 
 
 def listed(
-    request: Request, word: str, shown: Callable[[QueueDescription], dict[str, Any]], *, channels: bool = False
+    request: Request, word: str, shown: Callable[[QueueDescription], dict[str, Any]], before: Before | None = None
 ) -> Work:
-    """A page of all queues, or only of the channels, in the field `word`."""
+    """A page of all queues, in the field `word`. `before`: as `listing` has it; then only of the channels."""
     given = parameters(request, "offset", "limit")
     offset = number(given, "offset", 0, INT32_MAX, 0)
-    limit = number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)
-    return Work(listing(ListQueues(offset, limit, channels), word, shown, refusal, pages=True))
+    limit = number(given, "limit", 1, PAGE_MAX, PAGE_DEFAULT)
+    if before is None:
+        return Work(listing(ListQueues(offset, limit), word, shown, refusal, pages=True))
+    return Work(listing(ListQueues(offset, limit, channels=True), word, shown, refusal, pages=True, before=before))
 
 
 def view(queue: QueueDescription) -> dict[str, Any]:
@@ -89,7 +93,7 @@ def view(queue: QueueDescription) -> dict[str, Any]:
         "oldest_message_age": seconds(queue.oldest_age_ns),
         "last_sequence": queue.last_sequence,
     }
-    return {"name": queue.name, **settings, "status": status}
+    return {"name": queue.name, **with_old_names(SETTINGS, settings), "status": status}
 
 
 def describe(schemas: dict[str, Any]) -> None:
@@ -97,11 +101,20 @@ def describe(schemas: dict[str, Any]) -> None:
     for name in ("NativeQueueSettings", "NativeQueueChanges", "NativeQueue", "ChannelSettings"):
         schema = schemas[name]
         written = {each.name: _schema(field, each) for field, each in _OF_QUEUES.items()}
+        written |= {old: schema for each in _OF_QUEUES.values() for old, schema in _old_schema(each).items()}
         if name == "NativeQueueSettings":
             for field, default in as_written(QueueSettings(), _OF_QUEUES).items():
                 written[field]["default"] = default
         schema["properties"] = written | schema.get("properties", {})
     schemas["NativeQueue"]["required"] += [each.name for each in _OF_QUEUES.values()]
+
+
+def _old_schema(setting: Setting) -> dict[str, Any]:
+    """A setting under its old name."""
+    return {
+        old: {**msgspec.json.schema(written), "description": f"The old name of `{setting.name}`.", "deprecated": True}
+        for old, written in setting.old_spelling.items()
+    }
 
 
 def _schema(field: str, setting: Setting) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from typing import Any, Protocol
 
 from penstock.dialects.native.queue_document import ChannelDocument, QueueDocument, changed, listed, view
 from penstock.dialects.wire import http
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.errors import ProtocolError, Reason
 from penstock.model.answers import Answer, QueueDescription, Refused
-from penstock.model.client import Client
+from penstock.model.client import Cancelable, Client
 from penstock.model.commands import Command, CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
-from penstock.model.permissions import needs_of
+from penstock.model.permissions import needs_of, require
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
 
@@ -58,7 +57,7 @@ class Queues:
         """Create a queue. One that exists with exactly these settings counts as created."""
         name, submit = http.queue_name(segment), partial(self._submit, request)
         wanted = changed(QueueSettings(), request.body or b"{}")
-        http.require(request.access, *needs_of(CreateQueue(name, wanted)))
+        require(request.access, *needs_of(CreateQueue(name, wanted)))
 
         def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:
@@ -79,7 +78,7 @@ class Queues:
         """Change settings that all queues have. The queue is read and changed in one turn, so that no other change is
         undone; a channel keeps the bounds of channels."""
         name, submit = http.queue_name(segment), partial(self._submit, request)
-        http.require(request.access, *needs_of(UpdateQueue(name, changed(QueueSettings(), request.body))))
+        require(request.access, *needs_of(UpdateQueue(name, changed(QueueSettings(), request.body))))
 
         def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:

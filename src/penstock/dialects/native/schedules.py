@@ -9,15 +9,13 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
+from penstock.dialects.native.event_text import headers_by_name
 from penstock.dialects.native.parameters import number, parameters, time_of
-from penstock.dialects.native.publish import MessageDocument, message_of, rendered
+from penstock.dialects.native.publish import GivenMessage, message_fields, message_of, rendered, with_message_fields
 from penstock.dialects.native.queues import Submit
 from penstock.dialects.wire import http
 from penstock.dialects.wire.json_bodies import message_field
-from penstock.dialects.wire.kept_headers import decode_headers
-from penstock.dialects.wire.setting_documents import seconds
 from penstock.dialects.wire.subjects import names_in
-from penstock.dialects.wire.times import nanos_of, rfc3339
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -33,10 +31,11 @@ from penstock.limits import (
 from penstock.model.access import Need
 from penstock.model.answers import Answer, Refused, ScheduleDescription, ScheduleList
 from penstock.model.cron import parse_cron
-from penstock.model.permissions import needs_of
+from penstock.model.permissions import needs_of, require
 from penstock.model.schedule_commands import DeleteSchedule, DescribeSchedule, ListSchedules, RunSchedule, SetSchedule
 from penstock.model.schedules import CatchUp, Schedule
-from penstock.model.settings import QueueSettings
+from penstock.model.settings import QueueSettings, seconds
+from penstock.model.times import nanos_of, rfc3339
 from penstock.model.values import Nanos, Stage
 
 _BODY_RULE = http.BodyRule(8 * SCHEDULE_BODY_BYTES_MAX)  # Each byte of a message may be escaped.
@@ -52,7 +51,7 @@ _INSTEAD = {
 }
 
 
-class _Document(MessageDocument, forbid_unknown_fields=True):
+class _Document(GivenMessage, forbid_unknown_fields=True):
     queue: str = ""
     cron: str = ""
     time_zone: str = ""
@@ -62,7 +61,7 @@ class _Document(MessageDocument, forbid_unknown_fields=True):
     paused: bool = False
 
 
-_decode = msgspec.json.Decoder(_Document).decode
+_decode = msgspec.json.Decoder(with_message_fields(_Document)).decode
 _decode_changes = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _NULL = b"null"
@@ -110,7 +109,7 @@ class Schedules:
     def _patch(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Change some fields. The schedule is read and changed in one turn, so that no other change is undone."""
         name, changes = _name(segment), http.decoded(_decode_changes, request.body)
-        http.require(request.access, *planned(name, request))
+        require(request.access, *planned(name, request))
 
         def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:
@@ -246,7 +245,7 @@ def _check(document: _Document) -> None:
         raise ProtocolError("time_zone goes with cron, not with every")
     if document.start != "" and not document.every:
         raise ProtocolError("start goes with every, not with cron")
-    if document.sender or document.timestamp != "":
+    if document.sender or "timestamp" in message_fields(document):
         raise ProtocolError(
             "a schedule sets sender (schedule:<name>) and timestamp (the time of the tick) itself; leave them out"
         )
@@ -270,7 +269,6 @@ def _written(schedule: Schedule) -> dict[str, Any]:
     optional = {
         "object": None if is_root else schedule.object or None,
         "key": schedule.key.decode() or None,
-        "headers": _headers(schedule) or None,
         "priority": schedule.priority or None,
         "delay": None if schedule.delay_ns is None else seconds(schedule.delay_ns),
         "expires": None if schedule.expires_ns is None else seconds(schedule.expires_ns),
@@ -279,16 +277,12 @@ def _written(schedule: Schedule) -> dict[str, Any]:
         **({"queue": schedule.queue} if schedule.queue else {"topics": schedule.topics}),
         **message_field(schedule.body, schedule.content_type, raw=False),
         "mimeType": schedule.content_type,
+        **((headers_by_name(schedule.headers) or {}) if schedule.headers else {}),
         **{name: value for name, value in optional.items() if value is not None},
         **timing,
         "catch_up": schedule.catch_up,
         "paused": schedule.paused,
     }
-
-
-def _headers(schedule: Schedule) -> dict[str, str]:
-    kept = decode_headers(schedule.headers) if schedule.headers else {}
-    return {name.decode(): value.decode() for name, value in kept.items()}
 
 
 def _moment(time: Nanos) -> str | None:

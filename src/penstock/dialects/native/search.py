@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from penstock.dialects.native.jobs import Job, JobRoutes, Jobs
-from penstock.dialects.native.message_document import Traced, held_document, time_text, traced_document
+from penstock.dialects.native.jobs import JobRoutes
+from penstock.dialects.native.message_document import held_document, time_text, traced_document
 from penstock.dialects.native.parameters import Given, flag, moment, number, once, parameters, time_of
 from penstock.dialects.native.wait import Waiting
 from penstock.dialects.wire import http
@@ -33,10 +33,11 @@ from penstock.limits import (
     TEXT_BYTES_MAX,
 )
 from penstock.model.access import EVERYTHING, Access
-from penstock.model.answers import Answer, Held, Refused, ScheduledAt
-from penstock.model.client import Client
-from penstock.model.commands import Cancel, Command, Criteria, Delete, ListScheduled, LookUp, Redrive, Reschedule
-from penstock.model.commands import Search as SearchCommand
+from penstock.model.answers import Answer, Refused, ScheduledAt
+from penstock.model.commands import Cancel, Command, Criteria, Delete, LookUp, Redrive, Reschedule
+from penstock.model.jobs import Order, StartRedrive
+from penstock.model.searches import Cursor, Messages, ReadScheduled, SearchMessages, WrongCursor
+from penstock.model.traces import Traced
 from penstock.model.values import Place
 
 CRITERIA = (
@@ -46,25 +47,6 @@ CRITERIA = (
 _TIMES = frozenset(("since", "until", "ready_since", "ready_until"))
 STATES = ("ready", "delayed", "leased", "kept", "damaged", "Q", "R", "F", "B")
 
-MERGED = b"penstock-merged"
-"""A header field of a worker that merges the pages of several shards: each message is shown with its own cursor."""
-CursorOf = Callable[[Held], tuple[int, ...]]
-
-
-class Page(NamedTuple):
-    """Messages with the names of their queues, and the place after which the next page begins."""
-
-    messages: Sequence[tuple[Held, str]]
-    after: tuple[int, ...] | None
-
-
-class Searching(Protocol):
-    """The service that looks through the queues."""
-
-    async def search(self, criteria: Criteria, after: tuple[int, int], limit: int, *, bodies: bool) -> Page: ...
-
-    async def scheduled(self, wanted: ListScheduled, *, bodies: bool) -> Page: ...
-
 
 class Tracing(Protocol):
     """The service that reads everything that was logged about a message."""
@@ -73,44 +55,26 @@ class Tracing(Protocol):
         """Raises `RequestError`. `render` is called in a thread."""
 
 
-class Order(Struct, frozen=True):
-    """A redrive to carry out. The criteria name the queue that it takes messages from."""
-
-    criteria: Criteria
-    to: str  # Empty: each back to where it came from.
-    rate: float | None  # Messages a second, at most.
-    dry_run: bool
-    filter: dict[str, str | float] = {}  # The criteria as they were given.
-
-
-class Redriving(Jobs, Protocol):
-    """The service that moves messages, however long that takes."""
-
-    async def redrive(self, client: Client, order: Order) -> Job: ...
-
-
 class Search:
     """Requests in, criteria out; messages in, responses out."""
 
     def __init__(
         self,
-        searching: Searching,
         tracing: Tracing,
-        redriving: Redriving,
         ids: MessageIds,
         later: http.Later,
         soon: Soon,
         waiting: Waiting,
         refusal: http.Refusal,
+        asked: http.Asked,
     ) -> None:
         self._refusal = refusal
         self._waiting = waiting
+        self._asked = asked
         self._later = later
         self._soon = soon
-        self._searching = searching
         self._tracing = tracing
-        self._redriving = redriving
-        self._redrives = JobRoutes("redrive", "redrives", redriving)
+        self._redrives = JobRoutes("redrive", "redrives", asked)
         self._ids = ids
         self.routes: http.Routes = {
             (b"v1/search", 2): {b"GET": self._search, b"HEAD": self._search},
@@ -123,14 +87,10 @@ class Search:
 
     def _search(self, request: http.Request, _: bytes) -> http.Awaited:
         given = parameters(request, *CRITERIA, "limit", "cursor", "bodies", "raw")
-        limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
-        queue, sequence = _cursor(given, 2)
-        bodies = flag(given, "bodies", default=True)
-        raw = flag(given, "raw", default=False)
         criteria = criteria_of(given, request.access)
-        http.check(self._refusal(request, SearchCommand(criteria)))
-        found = self._searching.search(criteria, (queue, sequence), limit, bodies=bodies)
-        return self._later(self._page(found, request, _place, bodies=bodies, raw=raw))
+        after, afters = _cursor(given, 2)
+        query = SearchMessages(criteria.queue, after, afters, *_size(given), criteria)
+        return self._paged(request, query, raw=flag(given, "raw", default=False))
 
     def _message(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         given = parameters(request, "raw", "until", "wait")
@@ -151,14 +111,8 @@ class Search:
 
     def _scheduled(self, request: http.Request, _: bytes) -> http.Awaited:
         given = parameters(request, "queue", "limit", "cursor", "bodies", "raw")
-        limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
-        time, queue, sequence = _cursor(given, 3)
-        bodies = flag(given, "bodies", default=True)
-        raw = flag(given, "raw", default=False)
-        wanted = ListScheduled(_queue(given), (time, queue, sequence), limit=limit, access=request.access)
-        http.check(self._refusal(request, wanted))
-        found = self._searching.scheduled(wanted, bodies=bodies)
-        return self._later(self._page(found, request, _moment, bodies=bodies, raw=raw))
+        query = ReadScheduled(_queue(given), *_cursor(given, 3), *_size(given))
+        return self._paged(request, query, raw=flag(given, "raw", default=False))
 
     def _reschedule(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
         place = self._ids.find(segment)
@@ -180,23 +134,22 @@ class Search:
         source, to = http.checked_name(order.source.encode()), order.to and http.checked_name(order.to.encode())
         if source == to:
             raise ProtocolError(f"to and from are the same queue ({to}); leave to out, or name another queue")
-        http.check(self._refusal(request, Redrive(source, (), to)))
         criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
-        begun = self._redriving.redrive(request, Order(criteria, to, order.rate, order.dry_run, order.filter))
-        return self._later(self._redrives.begun(begun))
+        wanted = Order(criteria, to, order.rate, order.dry_run, order.filter)
+        return self._redrives.start(request, StartRedrive(wanted))
 
-    async def _page(
-        self, found: Awaitable[Page], request: http.Request, cursor_of: CursorOf, *, bodies: bool, raw: bool
-    ) -> http.Response | http.Stream:
-        messages, after = await found
-        render = partial(held_document, ids=self._ids, access=request.access, bodies=bodies, raw=raw)
-        if MERGED in request.headers:
-            documents = (render(message, queue) | {"cursor": cursor_of(message)} for message, queue in messages)
-        else:
-            documents = (render(message, queue) for message, queue in messages)
-        size = sum([message.body_bytes for message, _ in messages]) if bodies else 0
-        tail = b'],"next":' + msgspec.json.encode(after and cursor_text(after)) + b"}"
-        return page(documents, size, self._soon, b'{"messages":[', tail)
+    def _paged(self, request: http.Request, query: SearchMessages | ReadScheduled, *, raw: bool) -> http.Awaited:
+        document = partial(held_document, ids=self._ids, access=request.access, bodies=query.bodies, raw=raw)
+
+        def shown(found: Messages | WrongCursor) -> http.Response | http.Stream:
+            if isinstance(found, WrongCursor):
+                return http.bad_request(ProtocolError(_WRONG_CURSOR))
+            documents = (document(message, queue) for message, queue in found.messages)
+            size = sum([message.body_bytes for message, _ in found.messages]) if query.bodies else 0
+            tail = b'],"next":' + msgspec.json.encode(_next(found)) + b"}"
+            return page(documents, size, self._soon, b'{"messages":[', tail)
+
+        return self._asked(request, query, shown)
 
 
 def criteria_of(given: Given, access: Access = EVERYTHING) -> Criteria:
@@ -231,34 +184,51 @@ def _states(given: Given) -> frozenset[str]:
     return states
 
 
-def _cursor(given: Given, parts: int) -> tuple[int, ...]:
-    return read_cursor(given["cursor"][0], parts) if "cursor" in given else (0,) * parts
+def _size(given: Given) -> tuple[int, bool]:
+    limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
+    return limit, flag(given, "bodies", default=True)
 
 
-def read_cursor(written: str, parts: int) -> tuple[int, ...]:
+_WRONG_CURSOR = "cursor must be the next of an earlier page"
+_of_shard = re.compile(r"([0-9]{1,4}):(.*)").fullmatch
+
+
+def _cursor(given: Given, parts: int) -> tuple[Cursor, dict[int, Cursor] | None]:
+    """Where a page begins: in one shard, or in each of those that have more (`0:…,2:…`). Raises `ProtocolError`."""
+    written = given["cursor"][0] if "cursor" in given else ""
+    if ":" not in written:
+        return read_cursor(written, parts) if "cursor" in given else (), None
+    found: dict[int, Cursor] = {}
+    for each in written.split(","):
+        match = _of_shard(each)
+        if match is None or int(match[1]) in found:
+            raise ProtocolError(_WRONG_CURSOR)
+        found[int(match[1])] = read_cursor(match[2], parts) if match[2] else ()
+    return (), found
+
+
+def read_cursor(written: str, parts: int) -> Cursor:
     """Raises `ProtocolError` for what `cursor_text` does not write."""
     try:
         text = base64.urlsafe_b64decode(written.encode("ascii")).decode("ascii")
     except ValueError:
         text = ""
     if not re.fullmatch(rf"[0-9]{{1,19}}(\.[0-9]{{1,19}}){{{parts - 1}}}", text):
-        raise ProtocolError("cursor must be the next of an earlier page")
+        raise ProtocolError(_WRONG_CURSOR)
     cursor = tuple(int(part) for part in text.split("."))
     if max(cursor) > NEVER_NS:
-        raise ProtocolError("cursor must be the next of an earlier page")
+        raise ProtocolError(_WRONG_CURSOR)
     return cursor
+
+
+def _next(found: Messages) -> str | None:
+    if found.afters is None:
+        return cursor_text(found.after) if found.after else None
+    return ",".join([f"{shard}:{cursor_text(after) if after else ''}" for shard, after in found.afters.items()])
 
 
 def cursor_text(after: tuple[int, ...]) -> str:
     return base64.urlsafe_b64encode(".".join(map(str, after)).encode()).decode()
-
-
-def _place(message: Held) -> tuple[int, ...]:
-    return message.queue, message.sequence
-
-
-def _moment(message: Held) -> tuple[int, ...]:
-    return message.visible_at, message.queue, message.sequence
 
 
 # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────

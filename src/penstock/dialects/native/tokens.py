@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from penstock.dialects.native.parameters import number, parameters, time_of
 from penstock.dialects.native.queues import Submit
 from penstock.dialects.wire import http
-from penstock.dialects.wire.times import nanos_of, rfc3339
 from penstock.errors import ProtocolError
 from penstock.limits import (
     INT32_MAX,
@@ -23,6 +22,7 @@ from penstock.limits import (
 )
 from penstock.model.access import scope_of
 from penstock.model.answers import Answer, Refused, TokenDescription, TokenList
+from penstock.model.times import nanos_of, rfc3339
 from penstock.model.token_commands import DescribeToken, ListTokens, RevokeToken, RotateToken, SetToken
 from penstock.model.tokens import Token
 from penstock.model.values import Nanos, Stage

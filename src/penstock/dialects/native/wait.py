@@ -8,14 +8,17 @@ from typing import Annotated, Any, Protocol, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from penstock.dialects.native.event_text import TextOf
-from penstock.dialects.native.outcomes import Outcome, Part, Until
+from penstock.dialects.native.message_document import time_text
 from penstock.dialects.native.parameters import Given
 from penstock.dialects.wire import http
+from penstock.dialects.wire.json_bodies import text_or_base64
 from penstock.errors import ErrorCode, Fault, PenstockError, ProtocolError, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import BATCH_MESSAGES_MAX, REQUEST_BODY_BYTES_MAX, WAIT_SECONDS_MAX
+from penstock.model.client import Pending
 from penstock.model.commands import AwaitMessage
+from penstock.model.outcomes import OF_NOBODY, Outcome, Part, Until
+from penstock.model.traces import WORDS, TextOf
 from penstock.model.values import Place
 
 _Reached = Mapping[Place, Outcome | PenstockError]
@@ -34,7 +37,7 @@ class Waits(Protocol):
         reply: Callable[[_Reached], None],
         *,
         part: Part = "all",
-    ) -> http.Pending:
+    ) -> Pending:
         """Call `reply` once: when some of the messages have come so far, or the time is over. A message that was
         moved to another shard is `away`. Of one that may come here nothing is said until it has come so far. Raises
         `RequestError`."""
@@ -46,14 +49,10 @@ class Wait(Struct, forbid_unknown_fields=True):
     wait: _Seconds = 0
 
 
+COPIED = "copied"  # Only shards say it to each other.
 PART = b"penstock-part"
 """A header of waits that are sent to several shards: which part each is asked about."""
 _PARTS = {part.encode(): part for part in get_args(Part)}
-
-
-def away() -> RequestError:
-    """The message has left the shard."""
-    return RequestError(Reason.UNAVAILABLE, "the message is on its way to another shard")
 
 
 decode_wait = msgspec.json.Decoder(Wait).decode
@@ -116,7 +115,7 @@ class Waiting:
         *,
         part: Part = "all",
     ) -> http.Awaited:
-        def when_ready(respond: _Respond) -> http.Pending | None:
+        def when_ready(respond: _Respond) -> Pending | None:
             def reply(reached: _Reached) -> None:
                 then(reached, respond)
 
@@ -139,12 +138,20 @@ class Waiting:
 
     def _entry(self, text: str, what: Outcome | PenstockError) -> dict[str, Any]:
         if isinstance(what, Outcome):
-            return what.document(text, self._name)
+            return outcome_document(text, what, self._name)
         return _error(text, what.error if isinstance(what, RequestError) else Fault.UNREADABLE, str(what))
 
 
 def _give(document: http.Awaited, respond: _Respond) -> None:
     document.when_ready(respond)
+
+
+def outcome_document(text: str, what: Outcome, name: TextOf) -> dict[str, Any]:
+    consumer = None if what.letter in OF_NOBODY else name(what.consumer)
+    facts = {"state": what.letter, "event": WORDS[what.letter], "outcome": what.outcome}
+    document = {"id": text, **facts, "time": time_text(what.time), "consumer": consumer}
+    document |= text_or_base64("result", what.result) if what.result else {}
+    return document | ({COPIED: True} if what.is_copied else {})
 
 
 def _error(text: str, error: ErrorCode, sentence: str) -> dict[str, Any]:

@@ -11,13 +11,10 @@ from typing import Protocol
 
 from penstock.model.access import Access
 from penstock.model.answers import Answer, Refused
+from penstock.model.client import Cancelable
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.values import Stage
-
-
-class Cancelable(Protocol):
-    def cancel(self) -> None: ...
 
 
 class Peer(Protocol):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import lru_cache
 from math import ceil
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -15,11 +14,13 @@ from msgspec import Struct
 from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ErrorCode, EventsRemovedError, Fault, PenstockError, ProtocolError, RequestError
 from penstock.limits import BATCH_MESSAGES_MAX, NAME_BYTES_MAX
-from penstock.model.access import EVERYTHING, Access, Need
+from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer, Refused
-from penstock.model.client import Client
+from penstock.model.client import Client, Pending
 from penstock.model.commands import Command
-from penstock.model.permissions import denied
+from penstock.model.queries import Failed, Query
+from penstock.model.streams import Source
+from penstock.model.values import has_control_characters
 
 _DIALECTS = {b"queues": "mqs", b"messages": "mqs", b"post": "nq", b"pull": "nq", b"status": "glovebox"}
 
@@ -79,35 +80,6 @@ class Calls(Struct, gc=False):
     render: Callable[[Sequence[Answer]], Response]
 
 
-class Sink(Protocol):
-    """Where the pieces of a stream go: the shell's side of it."""
-
-    def give(self, data: bytes) -> None:
-        """The piece that was asked for; an empty one asks to be asked again."""
-
-    def end(self) -> None:
-        """There are no more pieces."""
-
-    def fail(self) -> None:
-        """There are more pieces, but they cannot be read: the client must not take what it has for the whole."""
-
-    def cut_off(self) -> None:
-        """The client has not taken what it was given, and others need the room."""
-
-
-class Source(Protocol):
-    """Where the pieces of a stream come from. It is asked for one at a time, when the client has taken the last."""
-
-    def pull(self, sink: Sink) -> None:
-        """Make one call to the sink, soon: after this call has returned."""
-
-    def finish(self) -> None:
-        """The broker is about to stop: end now if you would not end by yourself."""
-
-    def close(self) -> None:
-        """The client is gone or has everything. Called once."""
-
-
 class Stream(Struct, gc=False):
     """A response that is sent piece by piece, at the pace of the client. `length`: of the body, if it is known."""
 
@@ -116,16 +88,6 @@ class Stream(Struct, gc=False):
     source: Source
     length: int | None = None
     endless: bool = False  # Ends when the client closes its side.
-
-
-class Pending(Protocol):
-    """A request that may wait for something."""
-
-    def cancel(self) -> None:
-        """The client has gone away: do not answer."""
-
-    def give_up(self) -> None:
-        """Answer with what there is."""
 
 
 class Awaited(Struct, gc=False):
@@ -138,11 +100,15 @@ class Awaited(Struct, gc=False):
 Later = Callable[[Coroutine[Any, Any, Response | Stream]], Awaited]
 """Answers with what a coroutine returns, however long that takes. An error that it raises is an answer too."""
 
+Asked = Callable[[Request, Query, Callable[[Any], Response | Stream]], Awaited]
+"""Asks a question for the client of a request, and answers with what it is rendered as, or why it has no answer."""
+
 Refusal = Callable[[Client, Command], Refused | None]
 """Why a client may not send a command. For what services do for a client; other commands are checked anyway."""
 
-Steps = Generator[Command | None, Answer, Response]
-"""Makes a response part by part: a part ends by asking for the answer to a command, or for nothing but a pause."""
+Steps = Generator[Command | Query | None, Any, Response]
+"""Makes a response part by part: a part ends by asking for the answer to a command or a question, or for nothing but
+a pause."""
 
 
 class Work(Struct, gc=False):
@@ -215,22 +181,6 @@ def check(refused: Refused | None) -> None:
         raise RequestError(refused.reason, refused.detail)
 
 
-class NotAllowedError(RequestError):
-    """The identity of the client lacks something that no command says it needs."""
-
-    def __init__(self, need: Need) -> None:
-        refused = denied(need)
-        super().__init__(refused.reason, refused.detail)
-        self.need = need
-
-
-def require(access: Access, *needs: Need) -> None:
-    """Raises `NotAllowedError` if one of these is not allowed."""
-    for need in needs:
-        if not access.allows(need):
-            raise NotAllowedError(need)
-
-
 def too_many_messages(count: int | None = None) -> ProtocolError:
     """`count`: None if there are too many to be counted."""
     got = f"got {count}" if count else "got more"
@@ -261,6 +211,13 @@ def method_not_allowed(allowed: list[bytes]) -> Response:
     methods = b", ".join(allowed)
     detail = f"this path takes {methods.decode()}"
     return error_response(Fault.METHOD_NOT_ALLOWED, detail, b"Allow: " + methods + b"\r\n")
+
+
+def no_answer(answer: Refused | Failed) -> Response:
+    """Why a question has none."""
+    if isinstance(answer, Refused):
+        return refusal(answer)
+    return _error(answer.error, answer.sentence, more=answer.facts, retry_seconds=answer.retry_seconds)
 
 
 def _error(
@@ -306,16 +263,9 @@ def checked_text(text: str, what: str, bytes_min: int = 1) -> str:
     size = len(text.encode())
     if not bytes_min <= size <= NAME_BYTES_MAX:
         raise ProtocolError(f"{what} has {bytes_min} to {NAME_BYTES_MAX} bytes, got {size}")
-    if _control_character(text):
+    if has_control_characters(text):
         raise ProtocolError(f"{what} must not have control characters")
     return text
-
-
-_control_character = re.compile("[\x00-\x1f\x7f-\x9f]").search
-
-
-def has_control_characters(text: str) -> bool:
-    return _control_character(text) is not None
 
 
 def whole_number(text: bytes, what: str, low: int, high: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -10,8 +11,16 @@ from penstock.dialects.wire.http import JSON, Response, Steps
 from penstock.limits import QUEUES_PER_PART, UINT32_MAX
 from penstock.model.answers import QueueDescription, QueueList, Refused
 from penstock.model.commands import ListQueues
+from penstock.model.queries import Query
 
 _encode = msgspec.json.Encoder().encode
+
+
+Before = Callable[[Sequence[QueueDescription]], Generator[Query, Any, None]]
+
+
+def _nothing(_: Sequence[QueueDescription]) -> Generator[Query, Any, None]:
+    yield from ()
 
 
 def listing(
@@ -21,8 +30,10 @@ def listing(
     refusal: Callable[[Refused], Response],
     *,
     pages: bool = False,
+    before: Before = _nothing,
 ) -> Steps:
-    """A JSON object with the total and the chosen queues under this word; `pages`: also with the next offset."""
+    """A JSON object with the total and the chosen queues under this word; `pages`: also with the next offset.
+    `before`: what is done before some of them are shown."""
     most = UINT32_MAX if asked.limit is None else asked.limit
     written: list[bytes] = []
     total, offset, after = 0, asked.offset, (0, 0)
@@ -33,6 +44,7 @@ def listing(
             return refusal(answer)
         assert isinstance(answer, QueueList)
         total = total or answer.total
+        yield from before(answer.queues)
         written += [_encode(shown(queue)) for queue in answer.queues]
         if len(answer.queues) < size or len(written) == most:
             break

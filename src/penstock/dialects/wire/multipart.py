@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from penstock.dialects.wire.header_values import is_header_value
 from penstock.dialects.wire.http import Headers
 from penstock.errors import ProtocolError
 from penstock.limits import PART_HEADERS_MAX
+from penstock.model.header_values import is_header_value
 
 _BOUNDARY = re.compile(rb"""boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
 

@@ -31,14 +31,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer
-from penstock.model.client import Client
-from penstock.model.commands import Command, Fetch, Finish, Publish, PublishTopics, Settle
+from penstock.model.client import Cancelable, Client
+from penstock.model.commands import Command, Fetch, Publish
 from penstock.model.values import Stage
-
-DECIDED_TOGETHER: tuple[type[Command], ...] = (Finish, Settle, Publish, PublishTopics, Fetch)
 
 
 class Decider(Protocol):

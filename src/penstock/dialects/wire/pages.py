@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.dialects.wire.http import JSON, Response, Sink, Stream
+from penstock.dialects.wire.http import JSON, Response, Stream
 from penstock.limits import PAGE_PIECE_BYTES
+from penstock.model.streams import Sink
 
 Soon = Callable[[Callable[[], None]], object]  # Calls something in the next turn of the event loop.
 

@@ -7,9 +7,9 @@ why it asks shows the body, without running anything in it.
 
 from __future__ import annotations
 
-from penstock.dialects.wire.header_values import content_type_header
 from penstock.dialects.wire.http import Headers, Response
 from penstock.errors import Fault, RequestError
+from penstock.model.header_values import content_type_header
 
 _FETCHED = b"empty"  # What a browser says of a request whose answer goes to a script.
 _SHUT = b"Content-Security-Policy: sandbox\r\nX-Content-Type-Options: nosniff\r\n"

@@ -385,6 +385,8 @@ class _PublishingForAll(_PublishingVersions):
 
     def _queues_of(self, message: NewMessage) -> list[Queue]:
         state, names = self._draft.state, roots(message.topics, message.object)
+        if channels := [name for name in names if state.is_channel(name)]:
+            raise RefusedError(Refused(Reason.IS_CHANNEL, channels[0]))
         here = [name for name in names if not state.is_elsewhere(name)]
         named = [self._queue(name) for name in here or names[:1]]
         wanting = [state.queues[number] for number in state.routing.channels(message.topics)]

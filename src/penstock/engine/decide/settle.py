@@ -24,9 +24,11 @@ from penstock.model.commands import Extend, Settle, SettleMany
 from penstock.model.events import (
     Completed,
     Declined,
+    DeclinedForOne,
     Extended,
     GivenBack,
     Invalidated,
+    InvalidatedForOne,
     ResultStored,
     Succeeded,
 )
@@ -97,8 +99,10 @@ class _Settling:
         elif outcome == "success":
             complete = queue.settings.confirmations <= 1 or queue.completes(sequence, self._confirmed[place])
             draft.events.append(Succeeded(*facts, row.consumer, complete, command.result))
+        elif outcome == "invalid":
+            draft.events.append(Invalidated(*facts, queue.worker(sequence, row), command.reason))
         else:
-            draft.events.append(_ended(command, (*facts, queue.worker(sequence, row))))
+            draft.events.append(Declined(*facts, queue.worker(sequence, row)))
         draft.end(queue, sequence)
         return _DONE
 
@@ -119,8 +123,10 @@ class _Settling:
             event = give_back(draft, queue, sequence, lease, command.delay_ns, GivenBack, command.reason)
             if type(event) is not GivenBack:
                 draft.end(queue, sequence)
+        elif command.outcome == "invalid":
+            draft.events.append(InvalidatedForOne(*facts, command.reason))
         else:
-            draft.events.append(_ended(command, facts))
+            draft.events.append(DeclinedForOne(*facts))
         return _DONE
 
     def _confirm(self, queue: Queue, facts: Facts, result: bytes) -> None:
@@ -130,10 +136,6 @@ class _Settling:
             draft.events.append(Completed(*facts))
             draft.end(queue, sequence)
         self._confirmed[place] += 1
-
-
-def _ended(command: Settle, facts: Facts) -> Invalidated | Declined:
-    return Invalidated(*facts, command.reason) if command.outcome == "invalid" else Declined(*facts)
 
 
 def extend(draft: Draft, command: Extend) -> LeasedUntil | Refused:

@@ -73,13 +73,12 @@ def done_with(state: EngineState, event: MessageEvent, position: Position) -> No
 
 
 def refused(state: EngineState, event: Invalidated | Declined, _: Position) -> None:
-    """The consumer rejects the message: only for itself if it is one of several that must confirm it, otherwise for
-    all workers."""
+    """No worker gets the message again."""
     queue, row = state.message(event)
-    if queue.groups.owes(event.consumer, event.sequence):
+    if queue.groups.owes(event.consumer, event.sequence):  # Earlier versions logged it for one of several consumers.
         queue.groups.decline(event.consumer, event.sequence)
     elif queue.settings.keeps and row.state != DAMAGED:
-        queue.keep(event.sequence, row, row.receives, row.consumer)
+        queue.keep(event.sequence, row, row.receives, row.holder(event.time))
     else:
         state.remove(queue, event.sequence, row)
 
@@ -87,7 +86,7 @@ def refused(state: EngineState, event: Invalidated | Declined, _: Position) -> N
 def completed(state: EngineState, event: Completed, _: Position) -> None:
     queue, row = state.message(event)
     if queue.settings.keep == "all":
-        queue.keep(event.sequence, row, row.receives, row.consumer)
+        queue.keep(event.sequence, row, row.receives, row.holder(event.time))
     else:
         state.remove(queue, event.sequence, row)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from penstock.engine.state import EngineState
 from penstock.model.events import (
+    DeclinedForOne,
     Delivered,
     DeliveredRun,
     FailedForAll,
     GivenBack,
     HandedToReceiver,
     HandedToReceiverRun,
+    InvalidatedForOne,
     ReceiverMoved,
     ResultCarried,
     ResultStored,
@@ -49,6 +51,11 @@ def given_back(state: EngineState, event: GivenBack, _: Position) -> None:
     queue.groups.give_back(event.consumer, event.sequence, event.receives, event.visible_at)
 
 
+def refused_for_one(state: EngineState, event: InvalidatedForOne | DeclinedForOne, _: Position) -> None:
+    queue, _row = state.message(event)
+    queue.groups.decline(event.consumer, event.sequence)
+
+
 def failed_for_all(state: EngineState, event: FailedForAll, _: Position) -> None:
     """End a message for workers. In a queue that keeps everything, receivers that are not done with it still get
     it."""
@@ -58,7 +65,7 @@ def failed_for_all(state: EngineState, event: FailedForAll, _: Position) -> None
         return
     if queue.groups.has(event.consumer, event.sequence):
         queue.groups.decline(event.consumer, event.sequence)
-    queue.keep(event.sequence, row, row.receives, row.consumer)
+    queue.keep(event.sequence, row, row.receives, row.holder(event.time))
 
 
 def result_stored(state: EngineState, event: ResultStored, position: Position) -> None:

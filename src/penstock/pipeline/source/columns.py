@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.dialects.wire.kept_headers import decode_headers
+from penstock.model.kept_headers import decode_headers
 from penstock.storage.arrow.columns import TYPES
 from penstock.storage.arrow.names import Names
 

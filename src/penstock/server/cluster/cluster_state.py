@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from penstock.dialects.native.cluster import ClusterState, MemberState, ShardPlace
+from penstock.model.cluster import ClusterState, MemberState, ShardPlace
 from penstock.server.shards.mesh import Mesh
 from penstock.storage.postgres.nodes import Node, Nodes, Owned
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.dialects.native.cluster import ClusterState
 from penstock.engine.engine import Engine
+from penstock.model.cluster import ClusterState
 from penstock.server.app import Application
 from penstock.server.clock import Clock
 from penstock.server.config import Config

@@ -17,9 +17,9 @@ from typing import Any
 
 import uvloop
 
-from penstock.dialects.native.cluster import ClusterState
 from penstock.errors import StoreError
 from penstock.limits import NODE_IMPATIENT_SECONDS, NODE_LOOK_SECONDS, NODE_WAIT_SECONDS
+from penstock.model.cluster import ClusterState
 from penstock.model.tokens import Token
 from penstock.server.app import Application, ids_of
 from penstock.server.broker import Broker, log_durability, tune
@@ -44,6 +44,7 @@ from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.guarded import RELAY
 from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh
+from penstock.server.shards.questions import Questions
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shards.tokens import TokenFollower, TokenSource
@@ -52,7 +53,6 @@ from penstock.server.shells.handler import Handler
 from penstock.server.shells.handshake import GLOVEBOX
 from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
-from penstock.server.shells.worker import Works
 from penstock.server.tls import Tls
 from penstock.server.writer.port import ClientPort, OwnedPort
 from penstock.storage.directory import DataDirectory, Identity
@@ -107,25 +107,29 @@ class Node(Broker):
             return NodeTables(connection).elsewhere()
 
     def _offer(self, turns: Turns, quotas: Quotas) -> tuple[Handler, ClientPort]:
-        self._turns, self._quotas, self._works = turns, quotas, Works(turns)
+        self._turns, self._quotas = turns, quotas
         wires = TcpWires(self._addresses, _security(self.config, self._lobby.identity, self._tls))
         number, shards = self._member.number, self._map
         self._mesh = Mesh(
             *(number, 0, shards.shards, wires, self._ports, self._requests, self._holdings.epoch_of),
             self.config.ask_again_seconds,
+            self._room,
         )
         self._mesh.served = self._served
         self._follower = TokenFollower(self._mesh, self._load_tokens)
         self._mesh.acts[WantTokens] = self._tokens_wanted
         self._mesh.when_lost.append(self._link_lost)
         self._mesh.when_moved.append(self._woken.set)
-        self._router = Router(shards, self._mesh.ports)
+        questions = Questions(
+            shards, self._mesh.ports, lambda: sorted(self._held), self._lobby.services.questions.take
+        )
+        self._router = Router(shards, self._mesh.ports, questions, self.config.ask_again_seconds)
         self._relay = Relay(number, partial(wires.connect, purpose=RELAY))
         wires.accept[RELAY] = self._relay.arrival
         home, ids = self._lobby.open_to(self._router, self._relay, self.cluster), ids_of(self._lobby.identity)
         self._websockets = home.websockets
-        facts = (shards, self._applications, self._router, self._mesh.requests, ids, self._works)
-        return Front(*facts, home, lambda: sorted(self._held)), self._router
+        facts = (shards, self._applications, self._router, self._mesh.requests, ids)
+        return Front(*facts, home), self._router
 
     def cluster(self) -> ClusterState:
         return state_of_nodes(self._member.known, self._member.name, self._held, self._mesh)
@@ -217,7 +221,7 @@ class Node(Broker):
         self._ports[number] = port = shard.port()
         self._served[number] = CountedPort(port, self._quotas, self._has_queue)
         application = self._applications[number] = shard.offer(self._router)
-        self._requests[number] = LocalRequests(application, self._works, self._quotas)
+        self._requests[number] = LocalRequests(application, self._quotas)
         shard.connect(self._map, self._mesh.ports)
         if shard.has_tokens:
             self._share_tokens(shard)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 from penstock.dialects.wire import http
-from penstock.errors import Fault, PenstockError, ProtocolError, Reason, RequestError
+from penstock.errors import Fault, PenstockError, ProtocolError
 from penstock.ids import MessageIds
 from penstock.model.access import Access
 from penstock.model.answers import Refused
-from penstock.server.shards.fellow import Fellow, FellowOf, unknown
+from penstock.model.client import Pending
+from penstock.server.shards.flows import Pieces
 from penstock.server.shards.remote_requests import ForwardedRequest, RequestPort, RespondTo
 from penstock.server.shards.shard_map import ShardMap
 
@@ -41,23 +42,15 @@ class Asking:
         shards: ShardMap,
         ids: MessageIds,
         ports: Callable[[int], RequestPort],
-        home: RequestPort,
-        counted: Callable[[], Sequence[int]],
         wrong: Callable[[ProtocolError], RequestPort],
-        fellow: FellowOf = unknown,
     ) -> None:
-        """`home`: for requests that make commands only, which go where they belong, or need no shard. `counted`: the
-        shards that health and metrics are about. `wrong`: refuses the request for what is wrong with it. `fellow`:
-        who has a shard."""
+        """`wrong`: refuses the request for what is wrong with it."""
         self.request = request
         self._wrong = wrong
         self.shards = shards
         self.ids = ids
         self._ports = ports
-        self._home = home
-        self.counted = counted
-        self.fellow = fellow
-        self._pending: dict[asyncio.Future[Responded], http.Pending] = {}
+        self._pending: dict[asyncio.Future[Responded], Pending] = {}
         self.has_given_up = False
 
     def give_up(self) -> None:
@@ -75,10 +68,6 @@ class Asking:
         """The whole answer of a shard. Raises `AnsweredError` if it is an error."""
         return await _accepted(self.at(shard, **changes))
 
-    async def here(self) -> http.Response:
-        """The whole answer of this worker. Raises `AnsweredError` if it is an error."""
-        return await _accepted(self._asked(self._home, {}))
-
     async def refused(self, problem: ProtocolError) -> Responded:
         """The answer to a request that is wrong."""
         return await self._asked(self._wrong(problem), {})
@@ -86,25 +75,6 @@ class Asking:
     async def all(self, **changes: Any) -> list[http.Response]:
         """The answers of all shards, in their order. Raises `AnsweredError` if one is an error."""
         return await asyncio.gather(*[self.whole(shard, **changes) for shard in range(self.shards.shards)])
-
-    async def ask_counted(self, seconds: float) -> list[http.Response | Fellow]:
-        """The answers, or errors, of the shards that are counted, or who does not answer for them in this time; that
-        of this worker if no shard is counted. Another process is not asked if it is silent."""
-        if shards := self.counted():
-            return list(await asyncio.gather(*[self._soon(shard, seconds) for shard in shards]))
-        return [await collected(await self._asked(self._home, {}))]
-
-    async def _soon(self, shard: int, seconds: float) -> http.Response | Fellow:
-        fellow = self.fellow(shard)
-        if fellow is None or fellow.is_this:
-            return await collected(await self.at(shard))
-        if fellow.is_late:
-            return fellow
-        try:
-            async with asyncio.timeout(seconds):
-                return await collected(await self.at(shard))
-        except (TimeoutError, RequestError):  # Its process may have ended meanwhile.
-            return self.fellow(shard) or fellow
 
     async def _asked(self, port: RequestPort, changes: dict[str, Any]) -> Responded:
         answered: asyncio.Future[Responded] = asyncio.get_running_loop().create_future()
@@ -210,49 +180,3 @@ async def collected(response: Responded) -> http.Response:
     finally:
         pieces.close()
     return http.Response(response.status, b"".join(data), response.headers)
-
-
-class Pieces:
-    """The pieces of a stream, one after the other."""
-
-    def __init__(self, source: http.Source) -> None:
-        self._source = source
-        self._given: asyncio.Future[bytes | None] | None = None
-        self._is_closed = False
-
-    def __aiter__(self) -> Pieces:
-        return self
-
-    async def __anext__(self) -> bytes:
-        self._given = asyncio.get_running_loop().create_future()
-        self._source.pull(self)
-        data = await self._given
-        if data is None:
-            raise StopAsyncIteration
-        return data
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._source.close()
-
-    def finish(self) -> None:
-        self._source.finish()
-
-    # ── The sink ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def give(self, data: bytes) -> None:
-        if self._given and not self._given.done():
-            self._given.set_result(data)
-
-    def end(self) -> None:
-        if self._given and not self._given.done():
-            self._given.set_result(None)
-
-    def cut_off(self) -> None:
-        self.fail()
-
-    def fail(self) -> None:
-        if self._given and not self._given.done():
-            why = "the answer of a shard has ended too early"  # Its process has ended, or has handed it over.
-            self._given.set_exception(RequestError(Reason.UNAVAILABLE, why))

@@ -4,7 +4,6 @@ to it there."""
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -47,14 +46,15 @@ async def message(asking: Asking) -> Responded:
         return await first_of(asking, others, target=now) if others else found
     if found.status != _OK or not _may_be_elsewhere(_decode(found.body)):
         return found
-    until = time.monotonic() + ARRIVAL_SECONDS_MAX
+    time = asyncio.get_running_loop().time
+    until = time() + ARRIVAL_SECONDS_MAX
     while True:
         found, *answers = await asyncio.gather(*[_document(asking, shard, now, home) for shard in (home, *others)])
         if found.status != _OK:
             return found
         access = asking.request.access
         documents = [_visible(_decode(each.body), access) for each in (found, *answers) if each.status == _OK]
-        if not _is_on_its_way(documents) or time.monotonic() > until:
+        if not _is_on_its_way(documents) or time() > until:
             is_whole = all(each.status in _KNOWN for each in answers)
             is_alone = is_whole and len(documents) == 1
             return found if is_alone else _document_of(documents, is_whole=is_whole)

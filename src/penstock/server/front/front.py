@@ -6,24 +6,22 @@ shard that they are about, or to all shards, whose answers are merged. `paths.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
+from penstock.model.client import Pending
 from penstock.server.app import Application, route_of
 from penstock.server.front.asking import Asking, Merge, Merging, settled
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.front.paths import At, Here, row_of
-from penstock.server.shards.fellow import FellowOf, unknown
 from penstock.server.shards.remote_requests import RequestPort
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shells.exchanges import Route
-from penstock.server.shells.turns import Turns
-from penstock.server.shells.worker import Works
 
 
 class Front:
@@ -36,26 +34,19 @@ class Front:
         router: Router,
         requests: Callable[[int], RequestPort],
         ids: MessageIds,
-        works: Works | None = None,
         home: Application | None = None,
-        counted: Callable[[], Sequence[int]] | None = None,
-        fellow: FellowOf = unknown,
     ) -> None:
-        """`own`: the shards of this worker, which may change. `requests`: whole requests for any shard. `works`: as
-        `LocalRequests` has them. `home`: answers what needs no shard; one of `own`, unless it is given. `counted`:
-        the shards that health and metrics are about; all, unless it is given. `fellow`: who has a shard."""
+        """`own`: the shards of this worker, which may change. `requests`: whole requests for any shard. `home`:
+        answers what needs no shard; one of `own`, unless it is given."""
         self._shards = shards
         self._own = own
         self._requests = requests
         self._ids = ids
         self._home = home = home or own[min(own)]
-        self._counted = counted or (lambda: range(shards.shards))
         self.body_rule, self.refusal = home.body_rule, home.refusal
         self.head_refusal, self.failed = home.head_refusal, home.failed
-        self._fellow = fellow
-        self.submit, self.decide_collected = router.submit_as, router.decide_collected
-        self._works = works or Works(Turns())
-        self._here = LocalRequests(_Home(home.route, router.submit_as), self._works)
+        self.submit, self.ask = router.submit_as, router.ask
+        self.decide_collected = router.decide_collected
 
     def route(self, request: http.Request) -> Route:
         if refused := self._home.refused(request):
@@ -65,8 +56,6 @@ class Front:
         row = row_of(path, request.method)
         if isinstance(row, Here) or request.method not in self._home.routes[path]:
             return self._home.route(request)
-        if isinstance(row, At) and row.reads_body:
-            return lambda exchange: self._route(row, exchange)(exchange)  # Routes of heads are remembered.
         return self._route(row, request)
 
     def _route(self, row: At | Merge, request: http.Request) -> Route:
@@ -85,14 +74,14 @@ class Front:
     def _merge(self, merge: Merge, request: http.Request) -> http.Response | http.Awaited:
         if refused := self._home.not_allowed(request):
             return refused
-        facts = (self._shards, self._ids, self._requests, self._here, self._counted, self._wrong, self._fellow)
+        facts = (self._shards, self._ids, self._requests, self._wrong)
         asking = Asking(request, *facts)
         return http.Awaited(partial(Merging, merge, asking))
 
     def _wrong(self, problem: ProtocolError) -> RequestPort:
         """Refuses a request for this."""
         route = partial(_always, partial(self._home.wrong, problem=problem))
-        return LocalRequests(_Home(route, self.submit), self._works)
+        return LocalRequests(_Home(route, self.submit))
 
 
 def _always(route: Route, _: http.Request) -> Route:
@@ -103,4 +92,4 @@ class _Home(NamedTuple):
     """The application that answers what needs no shard; commands go where they belong."""
 
     route: Callable[[http.Request], Route]
-    submit: Callable[..., http.Pending | None]
+    submit: Callable[..., Pending | None]

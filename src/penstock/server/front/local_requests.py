@@ -7,16 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from penstock.dialects.wire.http import Awaited, Call, Calls, Pending, Request, Response, Work, error_response
+from penstock.dialects.wire.http import Awaited, Call, Calls, Request, Response, error_response
 from penstock.errors import Fault
-from penstock.model.client import Client
+from penstock.model.client import Client, Pending
 from penstock.model.commands import Command
 from penstock.server.quotas.meter import Meter, meter_of
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.quotas.work import payer, paying
 from penstock.server.shards.remote_requests import RespondTo
 from penstock.server.shells.exchanges import Exchange, Result, Route, Several
-from penstock.server.shells.worker import Works
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +30,10 @@ class Answering(Protocol):
 
 
 class LocalRequests:
-    """`works`: makes long answers part by part. Not those of the HTTP server: a long answer there may wait for one
-    here. `quotas`: for clients of other workers."""
+    """`quotas`: for clients of other workers."""
 
-    def __init__(self, application: Answering, works: Works, quotas: Quotas | None = None) -> None:
+    def __init__(self, application: Answering, quotas: Quotas | None = None) -> None:
         self._application = application
-        self._works = works
         self._quotas = quotas
 
     def ask(self, request: Request, respond: RespondTo) -> Pending:
@@ -66,9 +63,6 @@ class LocalRequests:
         if isinstance(result, Calls):
             exchange.render = result.render
             return Several(result, exchange.answer, submit)
-        if isinstance(result, Work):
-            asked = (exchange.target, exchange.access)
-            return self._works.ask(asked, result.steps, submit, exchange.respond, meter)
         assert isinstance(result, Awaited), "conversations are not requests of a shard"
         return result.when_ready(exchange.respond)
 

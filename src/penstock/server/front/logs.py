@@ -14,16 +14,18 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from penstock.dialects.native.event_log import MERGED, Format, format_of
+from penstock.dialects.native.event_log import MERGED, format_of
 from penstock.dialects.native.parameters import parameters
 from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError, RequestError
 from penstock.limits import SHARD_MAX
-from penstock.server.front.asking import Asking, Pieces, Responded
+from penstock.model.event_log import Format
+from penstock.server.front.asking import Asking, Responded
 from penstock.server.front.merged_events import LogReader, Order, TextWriter, Writer, merged
-from penstock.server.front.merged_source import MergedSource, streams_of
+from penstock.server.front.merged_source import streams_of
 from penstock.server.front.targets import target_with
 from penstock.server.shards.destinations import ADMINISTRATION
+from penstock.server.shards.flows import MergedSource, Pieces
 
 _EACH = {
     "0": "earliest",
@@ -135,7 +137,10 @@ async def backup(asking: Asking) -> Responded:
 
 async def _next_of(streams: list[Pieces]) -> list[bytes | BaseException | None]:
     """The next piece of each; None at the end, or why there is none."""
-    return await asyncio.gather(*[anext(each, None) for each in streams], return_exceptions=True)
+    found: list[bytes | BaseException | None] = await asyncio.gather(
+        *[anext(each, None) for each in streams], return_exceptions=True
+    )
+    return found
 
 
 async def log_part(asking: Asking) -> Responded:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Any
 
-from penstock.dialects.wire.http import Response, Sink, Stream
-from penstock.server.front.asking import AnsweredError, Asking, Pieces
+from penstock.dialects.wire.http import Response, Stream
+from penstock.server.front.asking import AnsweredError, Asking
 
 logger = logging.getLogger(__name__)
 
@@ -34,41 +33,3 @@ async def streams_of(asking: Asking, targets: Sequence[bytes] | None = None, **c
             stream.source.close()
         raise AnsweredError(refused)
     return streams
-
-
-class MergedSource:
-    """Feeds a stream from a generator, which reads the streams of the shards."""
-
-    def __init__(self, merged: AsyncGenerator[bytes, None], streams: Sequence[Pieces]) -> None:
-        self._merged = merged
-        self._streams = streams
-        self._asked = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def pull(self, sink: Sink) -> None:
-        self._asked.set()
-        if self._task is None:
-            self._task = asyncio.create_task(self._feed(sink))
-
-    def finish(self) -> None:
-        for stream in self._streams:
-            stream.finish()
-
-    def close(self) -> None:
-        if self._task:
-            self._task.cancel()
-        for stream in self._streams:
-            stream.close()
-
-    async def _feed(self, sink: Sink) -> None:
-        try:
-            async with aclosing(self._merged) as merged:
-                async for piece in merged:
-                    self._asked.clear()
-                    sink.give(piece)
-                    await self._asked.wait()
-        except Exception as error:
-            logger.info("merged_stream_failed", extra={"reason": str(error)})
-            sink.fail()
-        else:
-            sink.end()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from penstock.dialects.native.outcomes import COPIED, Part
-from penstock.dialects.native.wait import PART, Wait, away, decode_wait
+from penstock.dialects.native.wait import COPIED, PART, Wait, decode_wait
 from penstock.dialects.wire import http
 from penstock.errors import Fault, Reason
 from penstock.limits import BATCH_MESSAGES_MAX, WAIT_REFUSED_SECONDS
 from penstock.model.access import allowed
+from penstock.model.outcomes import Part, away
 from penstock.server.front.asking import Asking, Responded
 from penstock.server.shards.destinations import ADMINISTRATION
 
@@ -49,7 +48,8 @@ class Waits:
     def __init__(self, asking: Asking, asked: Wait) -> None:
         self._asking = asking
         self._asked = asked
-        self._until = time.monotonic() + asked.wait
+        self._time = asyncio.get_running_loop().time
+        self._until = self._time() + asked.wait
         self._homes: dict[str, int] = {}
         for text in dict.fromkeys(asked.ids):
             place = asking.ids.find(text.encode())
@@ -63,7 +63,7 @@ class Waits:
         found = await self._reached(0) if len(set(self._homes.values())) > 1 else {}
         is_over = not self._homes
         while not found and not is_over and not self._asking.has_given_up:
-            left, news = max(0.0, self._until - time.monotonic()), self._news
+            left, news = max(0.0, self._until - self._time()), self._news
             found = await self._reached(left)
             if self._news == news:
                 is_over = not left or not (self._away or self._copied)

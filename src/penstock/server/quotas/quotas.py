@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
 import msgspec
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import ADDRESS_PREFIX_BITS, OFFENDERS_LOG_SECONDS, OFFENDERS_LOGGED_MAX, OFFENDERS_MAX
+from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Refused
 from penstock.server.measures import Samples, one
 from penstock.server.quota_settings import QuotaConfig, QuotaLimits
@@ -102,6 +103,12 @@ def checked_limits(given: dict[str, float]) -> dict[str, float]:
     except msgspec.ValidationError as error:
         raise ProtocolError(f"limits: {error}") from None
     return given
+
+
+def client_of(access: Access | None, address: str) -> Hashable:
+    """Who counts as one client, however many connections it has: an identity, or else an address."""
+    is_known = access and access is not EVERYTHING and access is not NOBODY
+    return access.identity if access and is_known else (network_of(address) if address else "",)
 
 
 def network_of(host: str) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from penstock.dialects.native.event_log import From
 from penstock.limits import NAMES_FOUND_MAX, PIECE_BYTES
+from penstock.model.event_log import From
 from penstock.model.values import Nanos
 from penstock.server.services.event_encoders import TextOf
 from penstock.server.services.lookup import Array, Lookup

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.ids import MessageIds
+from penstock.model.connections import ListConnections
+from penstock.model.consumers import ListConsumers
+from penstock.model.figures import ReadFigures, WatchFigures
+from penstock.model.health import ReadHealth
+from penstock.model.jobs import StartPurge, StartRedrive
+from penstock.model.pushes import ReadPushes
+from penstock.model.searches import ReadScheduled, SearchMessages
+from penstock.model.workers import ListWorkers, NoteWorker, RemoveWorker
 from penstock.server.config import Config
 from penstock.server.histogram import Histogram, LastMinute
 from penstock.server.identities import Identities
@@ -23,7 +32,10 @@ from penstock.server.services.courier import Courier
 from penstock.server.services.damage import DamagedMessages
 from penstock.server.services.departures import Departures
 from penstock.server.services.disk import DiskService
+from penstock.server.services.event_encoders import EventTexts
 from penstock.server.services.event_streams import EventStreams
+from penstock.server.services.health import HealthService
+from penstock.server.services.jobs import of_kind
 from penstock.server.services.lake_reads import LakeReads
 from penstock.server.services.loans.borrower import Borrower
 from penstock.server.services.loans.lender import Lender
@@ -32,17 +44,24 @@ from penstock.server.services.message_traces import MessageTraces
 from penstock.server.services.name_sweep import NameSweeps
 from penstock.server.services.purge import Purges
 from penstock.server.services.push import PushChannels
+from penstock.server.services.questions import Answers, Questions
 from penstock.server.services.recalls import Recalls
 from penstock.server.services.redrive import Redrives
-from penstock.server.services.requests import Requests
 from penstock.server.services.search import Searches
-from penstock.server.services.staged_batches import StagedBatches
+from penstock.server.services.staged_batches import StagedBatches, StagedRows
 from penstock.server.services.stats import StatsService
 from penstock.server.services.token_changes import TokenChanges
 from penstock.server.services.waits import Waits
 from penstock.server.services.workers import WorkerReports
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.port import ServicePort
+
+
+class Forms(NamedTuple):
+    """What dialects give to services, which do not know them."""
+
+    event_writer: Callable[..., EventTexts]
+    staged_rows: Callable[[bytes], StagedRows]
 
 
 class Services(NamedTuple):
@@ -56,15 +75,16 @@ class Services(NamedTuple):
     staged_batches: StagedBatches
     name_sweeps: NameSweeps
     push: PushChannels
-    requests: Requests
     disk: DiskService
     stats: StatsService
     connections: Connections
     consumers: ConsumersService
+    questions: Questions
     lake_reads: LakeReads
     workers: WorkerReports
     redrives: Redrives
     purges: Purges
+    health: HealthService
     searches: Searches
     waits: Waits
     recalls: Recalls
@@ -81,12 +101,13 @@ def assemble(
     turns: Turns,
     backups: Callable[[ServicePort, LogReads, Audit], Backups],
     identities: Identities,
+    forms: Forms,
     *,
     has_tokens: bool = True,
     commit_seconds: Histogram | None = None,
 ) -> Services:
     """`has_tokens`: this shard has the tokens of its store. `commit_seconds`: how long its commits take."""
-    reads = LogReads(writer)
+    reads, consumers = LogReads(writer), ConsumersService(writer)
     searches = Searches(writer, reads, turns)
     traces = MessageTraces(writer, reads)
     push = PushChannels(writer, ids(), config.push, random.random)
@@ -95,6 +116,26 @@ def assemble(
     courier = Courier(writer, config.topics.new_queue)
     commits = LastMinute(commit_seconds or Histogram())
     disk = DiskService(writer, Path(config.data), config.log)
+    connections, health = Connections(writer), HealthService(writer)
+    redrives, purges = Redrives(searches, audit), Purges(searches, audit)
+    stats = StatsService(writer, push.error, config.events.readers_max, courier, commits, disk)
+    workers = WorkerReports(writer)
+    answers: Answers = {
+        ReadFigures: stats.page,
+        ReadPushes: push.states,
+        ReadScheduled: searches.scheduled,
+        SearchMessages: searches.search,
+        WatchFigures: stats.watch,
+        ListWorkers: workers.listed,
+        NoteWorker: workers.note,
+        RemoveWorker: workers.take_out,
+        ListConsumers: consumers.consumers,
+        ListConnections: connections.connections,
+        ReadHealth: health.health,
+        StartPurge: purges.purge,
+        StartRedrive: redrives.redrive,
+        **of_kind({"redrives": redrives, "purges": purges}),
+    }
     return Services(
         audit=audit,
         courier=courier,
@@ -103,23 +144,24 @@ def assemble(
         lender=Lender(writer),
         token_changes=TokenChanges(writer, identities, has_tokens=has_tokens),
         damaged_messages=DamagedMessages(writer),
-        staged_batches=StagedBatches(writer, config.topics.new_queue),
+        staged_batches=StagedBatches(writer, config.topics.new_queue, forms.staged_rows),
         name_sweeps=NameSweeps(writer),
         push=push,
-        requests=Requests(writer),
         disk=disk,
-        stats=StatsService(writer, push.error, config.events.readers_max, courier, commits, disk),
-        connections=Connections(writer),
-        consumers=ConsumersService(writer),
+        stats=stats,
+        connections=connections,
+        consumers=consumers,
+        questions=Questions(writer, audit, answers),
         lake_reads=LakeReads(writer, config.lake.directory),
-        workers=WorkerReports(writer),
-        redrives=Redrives(searches, audit),
-        purges=Purges(searches, audit),
+        workers=workers,
+        redrives=redrives,
+        purges=purges,
+        health=health,
         searches=searches,
         waits=Waits(writer, traces, departures),
         recalls=Recalls(writer, traces),
         traces=traces,
-        event_streams=EventStreams(writer, reads, ids(), config.events),
+        event_streams=EventStreams(writer, reads, partial(forms.event_writer, ids()), config.events),
         backups=backups(writer, reads, audit),
         log_reads=reads,
     )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from penstock.dialects.native.consumers import TIMES_MIN, Consumer
-from penstock.dialects.native.stats import Figures, awaits_consumers
+from penstock.model.consumers import TIMES_MIN, Consumer
+from penstock.model.figures import Figures, Row, awaits_consumers, urgency
 from penstock.server.services.hour import Trend
 
-SHOWN_MAX = 50
 IDLE_SECONDS = 30.0
 """A queue whose messages wait this long, while nobody takes any, has no consumer."""
 OLD_SECONDS = 600.0
@@ -26,11 +25,6 @@ HOLD_SECONDS = 120.0
 _MUCH = 1.3  # Times as many are more than before.
 _GIVEN_BACK = 0.2  # Of all deliveries: many.
 _SLOWER = 3  # Times as long as another consumer of the same queue.
-
-Row = dict[str, Any]
-
-_ORDER = ("damaged", "push", "growing", "unconsumed", "failing", "retries", "old", "dead_letters")
-"""What cannot be delivered at all, then what gets worse, then what only waits."""
 
 
 class Known(NamedTuple):
@@ -59,18 +53,6 @@ def attention(
     ]
     found.sort(key=urgency)
     return found
-
-
-def shown(rows: list[Row], named: AbstractSet[str] | None) -> list[Row]:
-    """The most urgent, and those of the queues that a client has named."""
-    others = [row for row in rows[SHOWN_MAX:] if row["queue"] in named] if named else []
-    return rows[:SHOWN_MAX] + others
-
-
-def urgency(row: Row) -> tuple[int, int, str]:
-    """The most urgent is the least. Dead letters that become more are as urgent as what fails."""
-    gets_worse = row["reason"] == "dead_letters" and (row["growth"] or 0) > 0
-    return _ORDER.index("failing" if gets_worse else row["reason"]), -row["messages"], row["queue"]
 
 
 class Flags:

@@ -19,7 +19,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from penstock.dialects.wire.times import rfc3339
 from penstock.errors import ErrorCode, Fault, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS
@@ -29,6 +28,7 @@ from penstock.model.audit import ACTS, AUDIT_QUEUE, ENDS, Actor, actor_of
 from penstock.model.client import Client
 from penstock.model.commands import Command, NewMessage, Publish, Purge, Redrive, UpdateQueue
 from penstock.model.settings import QueueSettings
+from penstock.model.times import rfc3339
 from penstock.model.values import Nanos, Stage
 from penstock.server.config import AuditConfig
 from penstock.server.services.audit_changes import Settings, act_of, changes, place_of, settings_of, target_of

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.dialects.wire.setting_documents import as_written, seconds
-from penstock.dialects.wire.times import rfc3339
 from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS
 from penstock.model import commands
@@ -18,7 +16,8 @@ from penstock.model.audit import ACTS
 from penstock.model.commands import Command
 from penstock.model.schedule_commands import DeleteSchedule, SetSchedule
 from penstock.model.schedules import Schedule
-from penstock.model.settings import QueueSettings
+from penstock.model.settings import QueueSettings, as_written, seconds
+from penstock.model.times import rfc3339
 from penstock.model.token_commands import RevokeToken, RotateToken, SetToken
 from penstock.model.tokens import Token
 from penstock.model.values import Place

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.dialects.native.about import ConnectionState, WaitingClient
+from penstock.model.access import EVERY_NAME, Need, Verb
+from penstock.model.client import Client
 from penstock.model.commands import AwaitResult, Fetch, Pull, Receive, Waiting
+from penstock.model.connections import ConnectionList, ConnectionState, ListConnections, WaitingClient
 from penstock.server.services.contract import Service
 from penstock.server.shells.connection import Server
 from penstock.server.writer.port import ServicePort
+
+_ADMIN: Need = ((Verb.ADMIN,), EVERY_NAME)
 
 
 class Connections(Service):
@@ -17,12 +21,19 @@ class Connections(Service):
         self.servers: list[Server] = []
         """All that listen; added when they exist."""
 
-    def connections(self) -> list[ConnectionState]:
-        """The oldest first."""
+    async def connections(self, client: Client, query: ListConnections) -> ConnectionList:
+        """The oldest connections first. Only who administers sees them."""
+        access, queues, end = client.access, query.queues, query.offset + query.limit
+        found = self._open() if access.allows(_ADMIN) and not queues else []
+        seen = [each for each in self._waiting() if access.sees(each.queue)]
+        waiting = [each for each in seen if not queues or each.queue in queues]
+        return ConnectionList(len(found), found[query.offset : end], len(waiting), waiting[query.offset : end])
+
+    def _open(self) -> list[ConnectionState]:
         found = [connection.describe() for server in self.servers for connection in server.connections]
         return sorted(found, key=lambda each: (-each.seconds, each.address))
 
-    def waiting(self) -> list[WaitingClient]:
+    def _waiting(self) -> list[WaitingClient]:
         found = [client for command in self.writer.waiting_commands() for client in clients_of(command)]
         return sorted(found, key=lambda client: (client.queue, client.kind, client.consumer or ""))
 

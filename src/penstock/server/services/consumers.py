@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-import msgspec
-
-from penstock.dialects.native.consumers import Consumer, ConsumersQuery
 from penstock.limits import SECOND_NS, STATS_QUEUES_PER_TURN
+from penstock.model.access import Access
+from penstock.model.client import Client
+from penstock.model.consumers import Consumer, ConsumerList, ListConsumers
 from penstock.model.values import Nanos
 from penstock.server.paces import WINDOW_SECONDS
 from penstock.server.services.connections import waiting_consumers
@@ -26,25 +25,21 @@ class ConsumersService(Service):
         super().__init__(writer)
         self._asked: Nanos = 0
 
-    async def page(self, query: ConsumersQuery) -> dict[str, Any]:
+    async def consumers(self, client: Client, query: ListConsumers) -> ConsumerList:
         now = self._asked = self.writer.now()
         self.writer.tally.pace_all(now)
         self.wake()
-        seconds = now / SECOND_NS
-        found = query.sorted([each for each in await self._all(query, now) if query.wants(each)])
-        shown = found[query.offset : query.offset + query.limit]
-        following = query.offset + len(shown)
+        wanted = [each for each in await self._all(query, client.access, now) if query.wants(each)]
         counted = (now - self.writer.tally.paced_since) / SECOND_NS
-        return {
-            "time": round(seconds, 3),
-            "seconds": round(min(counted, WINDOW_SECONDS), 1),
-            "total": len(found),
-            "next": following if shown and following < len(found) else None,
-            "consumers": [msgspec.to_builtins(each) for each in shown],
-        }
+        return ConsumerList(
+            len(wanted),
+            query.sorted(wanted)[query.offset : query.offset + query.limit],
+            round(now / SECOND_NS, 3),
+            round(min(counted, WINDOW_SECONDS), 1),
+        )
 
-    async def _all(self, query: ConsumersQuery, now: Nanos) -> list[Consumer]:
-        engine, tally, access = self.writer.engine, self.writer.tally, query.access
+    async def _all(self, query: ListConsumers, access: Access, now: Nanos) -> list[Consumer]:
+        engine, tally = self.writer.engine, self.writer.tally
         texts, waiting = engine.names.texts, waiting_consumers(self.writer)
         found: list[Consumer] = []
         queues = list(engine.queues.values())

@@ -202,7 +202,9 @@ class Departures(Service):
         self.channels = ChannelsElsewhere()
         self._committed = asyncio.Event()  # Replaced after each commit that someone may wait for.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._named: set[str] | None = None  # The dead-letter queues of queues here; None after a queue has changed.
+        self._policies: dict[int, str] = {}  # By the number of a queue here: its dead-letter queue.
+        self._named: dict[int, list[str]] = {}  # By shard: its queues that are among them, as far as asked for.
+        self._told: dict[int, list[str]] = {}  # By shard: the same, as it knows them.
 
     def connect(self, shard: int, shards: ShardMap) -> None:
         """This is one of several shards, and others will ask."""
@@ -211,13 +213,28 @@ class Departures(Service):
         self.writer.on_commit.append(self._after_commit)
         self.writer.on_queue.append(self._after_queue)
 
-    def _after_queue(self, _: int) -> None:
-        self._named = None
+    def _after_queue(self, number: int) -> None:
+        before = self._policies.get(number)
+        self._note_policy(number)
+        if self._policies.get(number) != before:
+            self._named.clear()
+            self._wake_all()
+
+    def _note_policy(self, number: int) -> None:
+        queue = self.writer.engine.queues.get(number)
+        if queue and (policy := queue.settings.redrive_policy):
+            self._policies[number] = policy.dead_letter_queue
+        else:
+            self._policies.pop(number, None)
 
     def start(self) -> None:
         """Also when a failed log was replaced: what was not durable is not owed, and what is may be more than those
         who wait know of."""
         self._recent.follow()
+        engine, self._policies, self._named = self.writer.engine, {}, {}
+        engine.channels_elsewhere = self.channels
+        for number in engine.queues:
+            self._note_policy(number)
         self._wake_all()
         super().start()
 
@@ -299,6 +316,7 @@ class Departures(Service):
         self._note_has(command.shard, command.after.offset)
         if command.channels is not None:
             self.channels.learn(command.shard, command.channels)
+            self._told.pop(command.shard, None)  # It may know nothing yet.
         self._note_taken(command)
         task = asyncio.create_task(self._answer(command, reply))
         self._tasks.add(task)
@@ -341,9 +359,13 @@ class Departures(Service):
             if isinstance(owed, Refused):
                 return owed
             parcels, serial = owed
-            facts = (self._dead_letters(command.shard), found.versions, end)
+            named = self._dead_letters(command.shard)
+            facts = (named, found.versions, end)
+            is_told, self._told[command.shard] = self._told.get(command.shard) == named, named
             if found or parcels or self._is_far_behind(command.shard, command.after.offset, offset):
                 return Parcels(Reached(offset, serial), self.writer.now(), [*found.copies, *parcels], *facts)
+            if not is_told:
+                return Parcels(command.after, self.writer.now(), [], *facts)
             try:
                 async with asyncio.timeout_at(deadline):
                     await committed.wait()
@@ -352,11 +374,9 @@ class Departures(Service):
 
     def _dead_letters(self, shard: int) -> list[str]:
         """The queues of a shard that queues here name as their dead-letter queue."""
-        named = self._named
-        if named is None:
-            policies = [queue.settings.redrive_policy for queue in self.writer.engine.queues.values()]
-            named = self._named = {policy.dead_letter_queue for policy in policies if policy}
-        return [name for name in sorted(named) if self._home(name) == shard]
+        if shard not in self._named:
+            self._named[shard] = [name for name in sorted({*self._policies.values()}) if self._home(name) == shard]
+        return self._named[shard]
 
     async def _promised(self, wanted: Wanted, offset: int) -> _Owed:
         """What was promised after an offset, as much as fits."""

@@ -5,15 +5,15 @@ This runs in a thread beside the event loop; each reader uses one thread at a ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.dialects.native.event_log import From
-from penstock.dialects.native.event_text import Event, EventWriter
-from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.limits import PIECE_BYTES
+from penstock.model.event_log import From
+from penstock.model.times import rfc3339_nanos
+from penstock.model.traces import Event
 from penstock.model.values import Nanos
 from penstock.server.services.lookup import Array
 from penstock.storage.letters.columns import NUMBERS, PARTS
@@ -51,10 +51,18 @@ class Encoder(Protocol):
     def end(self) -> bytes: ...
 
 
+class EventTexts(Protocol):
+    """Events as text, one at a time."""
+
+    def lines(self, events: Iterable[Event]) -> Iterator[bytes]: ...
+
+    def sent_events(self, events: Iterable[Event]) -> Iterator[bytes]: ...
+
+
 class TextEncoder:
     """JSON lines, or Server-Sent Events."""
 
-    def __init__(self, writer: EventWriter, *, sent_events: bool, bodies: bool) -> None:
+    def __init__(self, writer: EventTexts, *, sent_events: bool, bodies: bool) -> None:
         self._write = writer.sent_events if sent_events else writer.lines
         self._bodies = bodies
         self._sent_events = sent_events

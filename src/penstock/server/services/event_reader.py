@@ -10,10 +10,10 @@ from collections.abc import Generator, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.dialects.native.event_log import EventQuery, From
-from penstock.dialects.wire.kept_headers import cause_bytes
 from penstock.limits import READ_BYTES
 from penstock.model.access import Access
+from penstock.model.event_log import EventQuery, From
+from penstock.model.kept_headers import cause_bytes
 from penstock.model.values import Nanos, Position
 from penstock.server.services.event_encoders import Encoder, TextOf, next_index_of
 from penstock.server.services.lookup import Array, Lookup

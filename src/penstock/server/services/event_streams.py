@@ -8,24 +8,22 @@ log waits at its end for the next commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, closing, contextmanager
 from functools import partial
 
-from penstock.dialects.native.event_log import EventQuery, From, LogDescription, LogRange, RangeQuery
-from penstock.dialects.native.event_text import EventWriter
 from penstock.errors import Fault, RequestError
-from penstock.ids import MessageIds
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES
 from penstock.model.access import Access
 from penstock.model.commands import ListQueues
+from penstock.model.event_log import EventQuery, From, LogDescription, LogRange, RangeQuery
 from penstock.model.values import Nanos, Position
 from penstock.server.config import EventsConfig
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.work import begin_bill
 from penstock.server.room import Taken
 from penstock.server.services.contract import Service, accepted
-from penstock.server.services.event_encoders import Encoder, MarkedEncoder, TextEncoder, TextOf
+from penstock.server.services.event_encoders import Encoder, EventTexts, MarkedEncoder, TextEncoder, TextOf
 from penstock.server.services.event_reader import EventReader
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.pieces import LogClosedError, PieceSource
@@ -39,7 +37,9 @@ _RAW_PIECE_BYTES = 4 * PIECE_BYTES
 class EventStreams(Service):
     """All readers of one broker's Event Log."""
 
-    def __init__(self, writer: ServicePort, reads: LogReads, ids: MessageIds, settings: EventsConfig) -> None:
+    def __init__(
+        self, writer: ServicePort, reads: LogReads, event_writer: Callable[..., EventTexts], settings: EventsConfig
+    ) -> None:
         super().__init__(writer)
         self.reads = reads
         self.heartbeat_seconds = settings.heartbeat_seconds
@@ -47,7 +47,7 @@ class EventStreams(Service):
         self.bytes_sent = 0
         self.waiting: set[asyncio.Event] = set()  # Followers at the end of the log.
         self.is_over = False  # The log is closed. If another process serves it, clients continue there.
-        self._ids = ids
+        self._event_writer = event_writer
         self._readers_max = settings.readers_max
         writer.on_commit.append(self._after_commit)
 
@@ -129,7 +129,7 @@ class EventStreams(Service):
         names, queues = self.reads.names.name, partial(self._visible_name, query.access)
         if query.format == "arrow":
             return _arrow_encoder(names, queues, query)
-        writer = EventWriter(self._ids, names, queues, raw=query.raw)
+        writer = self._event_writer(names, queues, raw=query.raw)
         encoder = MarkedEncoder if query.is_merged else TextEncoder
         return encoder(writer, sent_events=query.format == "sse", bodies=query.bodies)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.dialects.native.stats import Figures
+from penstock.model.figures import Figures
 
 SAMPLE_SECONDS = 10
 SAMPLES = 360

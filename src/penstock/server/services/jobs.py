@@ -9,12 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from penstock.errors import DamagedLogError, Fault, PenstockError, RequestError
 from penstock.limits import JOB_ANSWER_SECONDS, JOBS_MAX, JOBS_REMEMBERED_MAX
+from penstock.model.access import Verb
+from penstock.model.client import Client
+from penstock.model.jobs import EndJob, FindJob, JobList, JobState, Kind, ListJobs, NoJob
+from penstock.model.permissions import require
+from penstock.model.queries import failure
 from penstock.server.services.contract import Service
+from penstock.server.services.questions import Answers
 from penstock.server.services.search import Searches
 
 logger = logging.getLogger(__name__)
@@ -57,6 +63,11 @@ class Job:
             self.state = state
             self._work.ended(state)
             self._over.set()
+
+    def describe(self) -> JobState:
+        failed = failure(self.failure) if self.failure else None
+        progress = self.progress()
+        return JobState(self.id, self.state, progress, *((str(self.failure), failed.code) if failed else ()))
 
     def cancel(self) -> None:
         self._task.cancel()
@@ -104,20 +115,42 @@ class Jobs(Service):
         await job.over(JOB_ANSWER_SECONDS)
         return job
 
-    def find(self, job: str) -> Job | None:
-        return self._jobs.get(job)
+    async def begun(self, work: Work) -> JobState:
+        """Begin a job. Raises why it has failed already."""
+        job = await self.begin(work)
+        if job.failure:
+            raise job.failure
+        return job.describe()
 
-    def all(self) -> Iterable[Job]:
-        return self._jobs.values()
+    async def list(self, client: Client, _: ListJobs) -> JobList:
+        return JobList([job.describe() for job in self._jobs.values() if client.access.sees(job.queue)])
 
-    def end(self, job: str) -> bool:
-        """End a job early. Returns whether it exists."""
-        found = self._jobs.get(job)
-        if found:
-            found.end("stopped")
-        return found is not None
+    async def find(self, client: Client, query: FindJob) -> JobState | NoJob:
+        job = self._seen(client, query)
+        return job.describe() if job else NoJob()
+
+    async def end(self, client: Client, query: EndJob) -> JobState | NoJob:
+        job = self._seen(client, query)
+        if job is None:
+            return NoJob()
+        require(client.access, ((Verb.MANAGE,), job.queue))
+        job.end("stopped")
+        return job.describe()
+
+    def _seen(self, client: Client, query: FindJob | EndJob) -> Job | None:
+        job = self._jobs.get(query.job)
+        return job if job and client.access.sees(job.queue) else None
 
     async def close(self) -> None:
         await super().close()
         for job in self._jobs.values():
             job.cancel()
+
+
+def of_kind(kinds: Mapping[Kind, Jobs]) -> Answers:
+    """Who answers questions about jobs of any kind."""
+    return {
+        ListJobs: lambda client, query: kinds[query.kind].list(client, query),
+        FindJob: lambda client, query: kinds[query.kind].find(client, query),
+        EndJob: lambda client, query: kinds[query.kind].end(client, query),
+    }

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.dialects.native.lake import MinutesQuery
 from penstock.errors import Fault, RequestError
+from penstock.model.lake import MinutesQuery
 from penstock.server.services.contract import Service
 from penstock.server.writer.port import ServicePort
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from penstock.dialects.native.event_text import Event
-from penstock.dialects.native.message_document import Traced, is_queued
 from penstock.errors import Fault, RequestError
 from penstock.limits import TRACES_MAX
 from penstock.model.answers import Found, Held
 from penstock.model.commands import ListHeld, LookUp
 from penstock.model.events import Logged
 from penstock.model.story import fold
+from penstock.model.traces import Event, Traced, is_queued
 from penstock.model.values import Place
 from penstock.server.quotas.work import begin_bill
 from penstock.server.services.contract import Service, accepted

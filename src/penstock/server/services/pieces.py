@@ -9,8 +9,8 @@ from contextlib import aclosing
 from contextvars import copy_context
 from typing import Protocol
 
-from penstock.dialects.wire.http import Sink
 from penstock.errors import DamagedLogError, EventsRemovedError, PenstockError
+from penstock.model.streams import Sink
 from penstock.server.room import Taken
 
 logger = logging.getLogger(__name__)

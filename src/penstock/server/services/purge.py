@@ -14,6 +14,7 @@ from penstock.errors import Reason, RequestError
 from penstock.limits import PURGE_PAUSE_SECONDS
 from penstock.model.client import Client
 from penstock.model.commands import Purge
+from penstock.model.jobs import JobState, StartPurge
 from penstock.server.services.audit import Audit, RecordEnd
 from penstock.server.services.jobs import Job, Jobs
 from penstock.server.services.search import Searches
@@ -28,10 +29,10 @@ class Purges(Jobs):
         super().__init__(searches, "purges")
         self._audit = audit
 
-    async def purge(self, client: Client, queue: str) -> Job:
+    async def purge(self, client: Client, query: StartPurge) -> JobState:
         self.check_room()
-        record_end = await self._audit.begin(client, Purge(queue), {})
-        return await self.begin(_Purge(self._searches, queue, record_end))
+        record_end = await self._audit.begin(client, Purge(query.queue), {})
+        return await self.begun(_Purge(self._searches, query.queue, record_end))
 
 
 class _Purge:

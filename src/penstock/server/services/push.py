@@ -11,15 +11,17 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.dialects.native.push import parse_url
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
+from penstock.model.client import Client
+from penstock.model.pushes import PushStates, ReadPushes
 from penstock.model.settings import Push
 from penstock.server.config import PushConfig
 from penstock.server.measures import Samples, one
 from penstock.server.services.circuit import State
 from penstock.server.services.contract import Service
 from penstock.server.services.push_connections import known_refusal
+from penstock.server.services.push_messages import parse_url
 from penstock.server.services.pusher import Pusher, PushTools
 from penstock.server.writer.port import ServicePort
 
@@ -78,6 +80,10 @@ class PushChannels(Service):
         if number in self._refused:
             return {"circuit": "open", "in_flight": 0, "last_error": self._refused[number], "failing_since": None}
         return self._by_queue[number].describe() if number in self._by_queue else {}
+
+    async def states(self, client: Client, query: ReadPushes) -> PushStates:
+        found = {name: self.describe(name) for name in query.channels if client.access.sees(name)}
+        return PushStates({name: state for name, state in found.items() if state})
 
     def error(self, channel: str) -> str:
         """Why messages of the channel cannot be pushed now; empty if they can."""

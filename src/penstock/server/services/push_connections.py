@@ -9,11 +9,11 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Protocol, cast
 
-from penstock.dialects.native.addresses import is_public
-from penstock.dialects.native.push import Endpoint, Reply, ResponseReader
 from penstock.errors import ProtocolError
 from penstock.limits import PUSH_IDLE_SECONDS
 from penstock.server.own_addresses import is_own
+from penstock.server.services.addresses import is_public
+from penstock.server.services.push_messages import Endpoint, Reply, ResponseReader
 
 _JOINED_BYTES_MAX = 64 << 10  # A larger body is written separately: copying it would cost more than a second write.
 

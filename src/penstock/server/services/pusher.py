@@ -17,9 +17,6 @@ from typing import Any, cast
 
 from penstock import __version__
 from penstock.backoff import backoff_ns
-from penstock.dialects.native.push import Reply, RequestWriter, parse_url, retry_after_ns
-from penstock.dialects.wire.conversation import Cancelable
-from penstock.dialects.wire.times import in_seconds, rfc3339_nanos
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -31,12 +28,15 @@ from penstock.limits import (
     SECOND_NS,
 )
 from penstock.model.answers import Answer, Delivery, Refused
+from penstock.model.client import Cancelable
 from penstock.model.commands import Fetch, Outcome, Settle
 from penstock.model.settings import Push
+from penstock.model.times import in_seconds, rfc3339_nanos
 from penstock.model.values import Nanos
 from penstock.server.config import PushConfig
 from penstock.server.services.circuit import Circuit, State
 from penstock.server.services.push_connections import Connection, Connections
+from penstock.server.services.push_messages import Reply, RequestWriter, parse_url, retry_after_ns
 from penstock.server.writer.port import Pending, ServicePort
 
 logger = logging.getLogger(__name__)

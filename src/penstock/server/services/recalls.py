@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from penstock.dialects.native.message_document import Traced
 from penstock.errors import Fault, PenstockError, Reason, RequestError
 from penstock.limits import RECALL_TRACES_MAX
 from penstock.model.answers import Recalled, Refused
@@ -16,6 +15,7 @@ from penstock.model.courier_commands import Recall
 from penstock.model.happening import Happening, happenings
 from penstock.model.kinds import Kind
 from penstock.model.lifecycle import DELAYED, READY
+from penstock.model.traces import Traced
 from penstock.model.values import Nanos
 from penstock.server.services.contract import Service, durable, unrefused
 from penstock.server.services.message_traces import MessageTraces

@@ -10,11 +10,11 @@ import asyncio
 import logging
 from typing import Any
 
-from penstock.dialects.native.search import Order
 from penstock.limits import REDRIVE_AT_ONCE
 from penstock.model.answers import QueueDescription
 from penstock.model.client import Client
 from penstock.model.commands import DescribeQueue, Redrive
+from penstock.model.jobs import JobState, Order, StartRedrive
 from penstock.model.values import Place
 from penstock.server.services.audit import Audit, RecordEnd
 from penstock.server.services.audit_changes import HIDDEN, Settings
@@ -36,16 +36,18 @@ class Redrives(Jobs):
         self._audit = audit
         self.all_queues: ClientPort = self.writer  # Of all shards, if there are several.
 
-    async def redrive(self, client: Client, order: Order) -> Job:
+    async def redrive(self, client: Client, query: StartRedrive) -> JobState:
         self.check_room()
+        order = query.order
         for name in self._unchecked(order):
             await accepted(self.all_queues, DescribeQueue(name))
         record_end: RecordEnd = _no_record
         if not order.dry_run:
-            moving = Redrive(order.criteria.queue, (), order.to)
-            record_end = await self._audit.begin(client, moving, _recorded(order))
+            record_end = await self._audit.begin(
+                client, Redrive(order.criteria.queue, (), order.to), _recorded(order)
+            )
         source: QueueDescription = await accepted(self.writer, DescribeQueue(order.criteria.queue))
-        return await self.begin(_Redrive(self._searches, order, source.last_sequence, record_end))
+        return await self.begun(_Redrive(self._searches, order, source.last_sequence, record_end))
 
     def _unchecked(self, order: Order) -> list[str]:
         """The queues that must exist, the source first, as far as the audit does not see to that."""

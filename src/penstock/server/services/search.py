@@ -14,14 +14,15 @@ from functools import partial
 from heapq import nsmallest
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from penstock.dialects.native.search import Page
 from penstock.errors import DamagedLogError, EventsRemovedError, Fault, RequestError
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, SEARCH_ROWS_CROWDED, SEARCH_SECONDS_MAX
 from penstock.model.answers import Candidates, Found, Held
+from penstock.model.client import Client
 from penstock.model.commands import Command, Criteria, ListCandidates, ListHeld, ListScheduled, Search
 from penstock.model.lifecycle import DAMAGED
+from penstock.model.searches import Messages, ReadScheduled, SearchMessages, WrongCursor, moment_of
 from penstock.model.values import Place, Position
 from penstock.server.quotas.work import begin_bill, current_bill
 from penstock.server.room import Taken
@@ -58,11 +59,15 @@ class Searches(Service):
         self._reads = reads
         self._turns = turns
 
-    async def search(self, criteria: Criteria, after: Place, limit: int, *, bodies: bool) -> Page:
+    async def search(self, client: Client, query: SearchMessages) -> Messages | WrongCursor:
+        if query.afters is not None:
+            return WrongCursor()
         begin_bill("search_seconds_per_minute")
-        async with self._room(bodies=bodies):
-            found = await self.walk(criteria, after, limit, bodies=bodies)
-            return Page(self._named(found.messages), found.after)
+        queue, sequence = query.after or (0, 0)
+        criteria = replace(query.criteria, access=client.access)
+        async with self._room(bodies=query.bodies):
+            found = await self.walk(criteria, (queue, sequence), query.limit, bodies=query.bodies)
+            return Messages(self._named(found.messages), found.after)
 
     @asynccontextmanager
     async def _room(self, *, bodies: bool) -> AsyncGenerator[None, None]:
@@ -75,22 +80,25 @@ class Searches(Service):
         finally:
             taken.end()
 
-    async def scheduled(self, wanted: ListScheduled, *, bodies: bool) -> Page:
+    async def scheduled(self, client: Client, query: ReadScheduled) -> Messages | WrongCursor:
         """One page of the delayed messages: examines all of them, turn after turn, and keeps those that are due
         next."""
+        if query.afters is not None:
+            return WrongCursor()
         begin_bill("search_seconds_per_minute")
         kept: list[Held] = []
-        limit = wanted.limit
+        time, queue, sequence = query.after or (0, 0, 0)
+        wanted = ListScheduled(query.queue, (time, queue, sequence), limit=query.limit, access=client.access)
         place: Place | None = (0, 0)
         while place is not None:
-            before = kept[-1].visible_at if len(kept) == limit else NEVER_NS
-            found = await self.ask(msgspec.structs.replace(wanted, before=before, place=place))
-            kept = nsmallest(limit, kept + found.messages, key=_moment)
+            before = kept[-1].visible_at if len(kept) == query.limit else NEVER_NS
+            found = await self.ask(replace(wanted, before=before, place=place))
+            kept = nsmallest(query.limit, kept + found.messages, key=moment_of)
             place = found.after
-        async with self._room(bodies=bodies):
-            read = await self._read(kept, FETCH_BYTES_MAX) if bodies and kept else Read(kept, None)
-            has_more = len(kept) == limit or read.after is not None
-            return Page(self._named(read.messages), _moment(read.messages[-1]) if has_more else None)
+        async with self._room(bodies=query.bodies):
+            read = await self._read(kept, FETCH_BYTES_MAX) if query.bodies and kept else Read(kept, None)
+            has_more = len(kept) == query.limit or read.after is not None
+            return Messages(self._named(read.messages), moment_of(read.messages[-1]) if has_more else None)
 
     async def walk(self, criteria: Criteria, after: Place, limit: int, *, bodies: bool) -> Found:
         """One page of a search: turn after turn, until it is full, all messages were examined, or its time is
@@ -178,16 +186,12 @@ class _Question:
     def take_turn(self, *, crowded: bool) -> bool:
         command = self._command
         if crowded and isinstance(command, Search | ListCandidates | ListScheduled):
-            command = msgspec.structs.replace(command, rows=SEARCH_ROWS_CROWDED)
+            command = replace(command, rows=SEARCH_ROWS_CROWDED)
         began = time.perf_counter()
         self._writer.submit(command, partial(resolve, self.answered))
         if self._bill:
             self._bill.add(time.perf_counter() - began)
         return False
-
-
-def _moment(message: Held) -> tuple[int, int, int]:
-    return message.visible_at, message.queue, message.sequence
 
 
 def _place(message: Held) -> Place:

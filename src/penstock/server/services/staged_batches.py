@@ -14,11 +14,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from penstock.dialects.native.spark.arrow import staged_rows
 from penstock.engine.routing import roots
 from penstock.engine.staging import Admission, Chunk
 from penstock.errors import DamagedLogError, ProtocolError, Reason
@@ -41,9 +40,6 @@ from penstock.server.services.contract import Service, answer_to, resolve, when_
 from penstock.server.writer.port import ClientPort, ServicePort
 from penstock.storage.port import BeingFetchedError
 
-if TYPE_CHECKING:
-    from penstock.dialects.native.spark.staged_rows import StagedRows
-
 logger = logging.getLogger(__name__)
 
 _STROKE_SECONDS = 0.002
@@ -54,11 +50,21 @@ _HERE = 0  # The shard that has all batches.
 Rows = Publish | PublishRun | PublishTopics
 
 
+class StagedRows(Protocol):
+    """The rows of a chunk."""
+
+    def publish_from(self, row: int, most: int, create: QueueSettings) -> tuple[Rows, int]:
+        """Some rows from this one on that one command publishes, and the row after them."""
+
+
 class StagedBatches(Service):
-    def __init__(self, writer: ServicePort, topic_queues: QueueSettings) -> None:
+    def __init__(
+        self, writer: ServicePort, topic_queues: QueueSettings, rows_of: Callable[[bytes], StagedRows]
+    ) -> None:
         super().__init__(writer)
         self._shard_of: Callable[[str], int] = lambda _: _HERE
         self._ports: Sequence[ClientPort] = (writer,)
+        self._rows_of = rows_of
         self._topic_queues = topic_queues  # The settings of queues that rows for topics create.
         self._under_way = False  # Steps were submitted that are not durable yet.
         self._chunk: Chunk | None = None  # The chunk whose rows are in memory.
@@ -178,7 +184,7 @@ class StagedBatches(Service):
     def _next_step(self, admission: Admission) -> TakeRows:
         chunk = admission.chunks[admission.chunk]
         if self._rows is None or chunk != self._chunk:
-            self._chunk, self._rows = chunk, staged_rows(self.writer.log.read(chunk.position, chunk.size))
+            self._chunk, self._rows = chunk, self._rows_of(self.writer.log.read(chunk.position, chunk.size))
         publish, row = self._rows.publish_from(admission.row, self._most, self._topic_queues)
         if isinstance(publish, PublishTopics) and len(self._ports) > 1:
             publish = self._of_one_shard(publish)

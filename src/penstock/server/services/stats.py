@@ -12,19 +12,32 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from penstock.dialects.native.stats import Figures, StatsQuery, awaits_consumers, sort_key, totals
-from penstock.dialects.wire.http import Sink
 from penstock.engine.queue import Queue
 from penstock.errors import Fault, RequestError
 from penstock.limits import SECOND_NS, STATS_QUEUES_PER_TURN
 from penstock.model.access import Access, is_own
+from penstock.model.client import Client
+from penstock.model.figures import (
+    Figures,
+    FiguresPage,
+    Head,
+    Live,
+    ReadFigures,
+    Row,
+    WatchFigures,
+    awaits_consumers,
+    shown,
+    totals,
+)
+from penstock.model.figures import Hour as ShownHour
+from penstock.model.streams import Flow, Sink
 from penstock.model.values import Nanos
 from penstock.server.close_up import CloseUp
 from penstock.server.histogram import LastMinute
 from penstock.server.measures import needs_consumers
-from penstock.server.services.attention import RUSH_MESSAGES, Flags, Known, Row, attention, shown, slow_consumer
+from penstock.server.services.attention import RUSH_MESSAGES, Flags, Known, attention, slow_consumer
 from penstock.server.services.connections import waiting_consumers
 from penstock.server.services.contract import Service
 from penstock.server.services.courier import Courier
@@ -33,7 +46,6 @@ from penstock.server.services.hour import MINUTE, SAMPLE_SECONDS, Hour
 from penstock.server.tally import Tallied, Tally
 from penstock.server.writer.port import ServicePort
 
-_encode = msgspec.json.Encoder().encode
 _LIVE_SECONDS = 1.0
 _RATE_SECONDS = 0.9  # Rates are counted over this time or longer.
 _GROWING_MAX = 10  # Queues that grow are looked at closely while somebody watches, so many at most.
@@ -103,47 +115,32 @@ class StatsService(Service):
 
     # ── The dialect's side ──────────────────────────────────────────────────────────────────────────────────
 
-    async def page(self, query: StatsQuery) -> dict[str, Any]:
+    async def page(self, client: Client, query: ReadFigures) -> FiguresPage:
         sample = await self._now()
-        seen = sample.seen_by(query.access)
-        chosen = [figures for figures in seen if query.wants(figures)]
-        chosen.sort(key=sort_key(query.sort), reverse=query.descending)
-        shown = chosen[query.offset : query.offset + query.limit]
-        following = query.offset + len(shown)
-        document = {
-            **_trimmed(self._head(sample, seen), query.queues),
-            "total": len(chosen),
-            "next": following if shown and following < len(chosen) else None,
-            "queues": [msgspec.to_builtins(figures) for figures in shown],
-        }
-        if query.history:
-            document |= self._history(seen, shown)
-        return document
+        seen = sample.seen_by(client.access)
+        chosen = query.sorted([figures for figures in seen if query.wants(figures)])
+        rows = chosen[query.offset : query.offset + query.limit]
+        head = _trimmed(self._head(sample, seen), query.queues)
+        return FiguresPage(len(chosen), rows, head, self._shown_hour(seen, rows) if query.history else None)
 
-    def _history(self, seen: list[Figures], shown: list[Figures]) -> dict[str, Any]:
+    def _shown_hour(self, seen: list[Figures], rows: list[Figures]) -> ShownHour:
         lasting = self._roles().lasting
         names = {figures.name for figures in seen}
         awaiting = {figures.name for figures in seen if awaits_consumers(figures, lasting)}
-        hours = {figures.name: self._hour.of(figures.name) for figures in shown}
-        return {
-            "history": {
-                "times": self._hour.times(),
-                "totals": self._hour.of_all(names, awaiting),
-                "queues": {name: hour for name, hour in hours.items() if hour},
-            }
-        }
+        queues = {figures.name: hour for figures in rows if (hour := self._hour.of(figures.name))}
+        return ShownHour(self._hour.times(), self._hour.of_all(names, awaiting), queues)
 
-    def _head(self, sample: Sample, seen: list[Figures]) -> dict[str, Any]:
+    def _head(self, sample: Sample, seen: list[Figures]) -> Head:
         """With all rows of `attention`; `_trimmed` leaves those that a client gets."""
         lasting, names = self._roles().lasting, {figures.name for figures in seen}
-        return {
-            "time": round(sample.seconds, 3),
-            "totals": self._totals(seen, lasting),
-            "attention": [row for row in self._attention(sample) if row["queue"] in names],
-            "commits": self._commits.describe(self.writer.now() / SECOND_NS),
-            "disk": self._disk.disk().document(),
-            **self._couriers(),
-        }
+        return Head(
+            round(sample.seconds, 3),
+            self._totals(seen, lasting),
+            [row for row in self._attention(sample) if row["queue"] in names],
+            self._commits.describe(self.writer.now() / SECOND_NS),
+            self._disk.disk(),
+            self._couriers(),
+        )
 
     def _attention(self, sample: Sample) -> list[Row]:
         """Of all queues, found once for a sample."""
@@ -180,25 +177,26 @@ class StatsService(Service):
             summed["queues"] -= sum(is_own(figures.name) for figures in seen)
         return summed
 
-    def _couriers(self) -> dict[str, Any]:
-        """Nothing if there is one shard."""
+    def _couriers(self) -> list[dict[str, Any]]:
+        """None if there is one shard."""
         lags = self._courier.lags()
         if not lags:
-            return {}
+            return []
         source = max(lags, key=lambda shard: lags[shard])
-        return {"couriers": [{"shard": self.writer.engine.shard, "source": source, "lag": round(lags[source], 3)}]}
+        return [{"shard": self.writer.engine.shard, "source": source, "lag": round(lags[source], 3)}]
 
-    async def watch(self, query: StatsQuery) -> Watcher:
+    async def watch(self, client: Client, query: WatchFigures) -> Flow:
+        """Raises `RequestError` if there are too many watchers."""
         if len(self._watchers) >= self._watchers_max:
             raise RequestError(Fault.READER_LIMIT, str(self._watchers_max))
-        watcher = Watcher(self, query)
+        watcher = Watcher(self, client.access, query)
         self.writer.tally.begin()
         sample = await self._now()
-        seen = sample.seen_by(query.access)
+        seen = sample.seen_by(client.access)
         self._watchers.add(watcher)
         watcher.show(sample, seen, self._head(sample, seen), self._close_ups(sample))
         self.wake()
-        return watcher
+        return Flow(watcher)
 
     def leave(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
@@ -245,7 +243,7 @@ class StatsService(Service):
         """What watchers with the same access see is put together once."""
         watchers_of: dict[Access, list[Watcher]] = {}
         for watcher in self._watchers:
-            watchers_of.setdefault(watcher.query.access, []).append(watcher)
+            watchers_of.setdefault(watcher.access, []).append(watcher)
         close_ups = self._close_ups(sample)
         for access, watchers in watchers_of.items():
             seen = sample.seen_by(access)
@@ -348,18 +346,18 @@ def _figures(queue: Queue, waiting: int, dead_letters: bool, rates: _Rates, grow
     )
 
 
-def _trimmed(head: dict[str, Any], named: AbstractSet[str] | None) -> dict[str, Any]:
-    return head | {"attention": shown(head["attention"], named)}
+def _trimmed(head: Head, named: AbstractSet[str] | None) -> Head:
+    return replace(head, attention=shown(head.attention, named))
 
 
 class Watcher:
     """One client of the stream. A slow one misses samples, and gets their sum with the next one that it takes."""
 
-    def __init__(self, service: StatsService, query: StatsQuery) -> None:
+    def __init__(self, service: StatsService, access: Access, query: WatchFigures) -> None:
         self._service = service
-        self.query = query
+        self._query, self.access = query, access
         self._sink: Sink | None = None
-        self._unsent = b""
+        self._unsent: Live | None = None
         self._seen: Nanos = 0  # When the sample was taken that was shown last.
         self._sent: dict[str, Figures] = {}
         self._ending = False
@@ -376,11 +374,12 @@ class Watcher:
     def close(self) -> None:
         self._service.leave(self)
 
-    def show(self, sample: Sample, seen: list[Figures], head: dict[str, Any], close_ups: dict[str, Any]) -> None:
+    def show(self, sample: Sample, seen: list[Figures], head: Head, close_ups: dict[str, Any]) -> None:
         if not self._unsent and sample.taken > self._seen:
             self._seen = sample.taken
-            event = _trimmed(head, self.query.queues) | self._changes(seen) | self._closely(seen, close_ups)
-            self._unsent = b"data: %b\n\n" % _encode(event)
+            changed, removed = self._changes(seen)
+            head = _trimmed(head, self._query.queues)
+            self._unsent = Live(head, changed, removed, self._closely(seen, close_ups))
             self._give()
 
     def _give(self) -> None:
@@ -389,18 +388,18 @@ class Watcher:
             self._sink.end()
         elif self._sink and self._unsent:
             sink, self._sink = self._sink, None
-            data, self._unsent = self._unsent, b""
-            sink.give(data)
+            live, self._unsent = self._unsent, None
+            sink.give(live)
 
-    def _closely(self, seen: list[Figures], close_ups: dict[str, Any]) -> dict[str, Any]:
+    def _closely(self, seen: list[Figures], close_ups: dict[str, Any]) -> dict[str, Any] | None:
         if not self.close_ups:
-            return {}
+            return None
         names = [figures.name for figures in seen if figures.name in self.close_ups]
-        return {"consumers": {name: close_ups[name] for name in names if name in close_ups}}
+        return {name: close_ups[name] for name in names if name in close_ups}
 
-    def _changes(self, seen: list[Figures]) -> dict[str, Any]:
-        shown = {figures.name: figures for figures in seen if self.query.wants(figures)}
+    def _changes(self, seen: list[Figures]) -> tuple[list[Figures], list[str]]:
+        shown = {figures.name: figures for figures in seen if self._query.wants(figures)}
         changed = {name: figures for name, figures in shown.items() if self._sent.get(name) != figures}
         removed = [name for name in self._sent if name not in shown]
         self._sent = shown
-        return {"queues": list(changed.values()), "removed": removed}
+        return list(changed.values()), removed

@@ -13,15 +13,14 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from penstock.dialects.native.outcomes import Outcome, Part, Progress, Until, outcome_of, progress_of
-from penstock.dialects.native.wait import away
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.errors import Fault, PenstockError, Reason, RequestError
 from penstock.limits import SECOND_NS, WAIT_GATHER_SECONDS, WAIT_LOOK_SECONDS, WAIT_TRACES_MAX, WAITED_MAX
 from penstock.model.answers import Answer, Refused
+from penstock.model.client import Cancelable
 from penstock.model.happening import Happening
 from penstock.model.kinds import ENDS, Kind
 from penstock.model.lifecycle import DELAYED, LEASED, READY
+from penstock.model.outcomes import Outcome, Part, Progress, Until, away, outcome_of, progress_of
 from penstock.model.values import Nanos, Place, Stage
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.meter import Poll

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from penstock.dialects.native.workers import Report
-from penstock.dialects.wire.http import require
 from penstock.limits import SECOND_NS
 from penstock.model.access import EVERY_NAME, Access, Need, Verb
+from penstock.model.client import Client
+from penstock.model.permissions import require
 from penstock.model.values import Nanos
+from penstock.model.workers import ListWorkers, Noted, NoteWorker, RemoveWorker, Report, WorkerList, WorkerState
 from penstock.server.measures import Samples
 from penstock.server.services.contract import Service
 from penstock.server.writer.port import ServicePort
@@ -70,21 +71,32 @@ class WorkerReports(Service):
         found = [(key, heard) for key, heard in self._heard.items() if key[0] == name]
         return [key for key, heard in found if key[1] == access.identity or not heard.missing_needs(access)]
 
-    def list(self, access: Access) -> list[dict[str, Any]]:
+    def seen_by(self, access: Access) -> list[WorkerState]:
         now = self.writer.now()
         return [
-            {
-                "name": name,
-                "queues": seen,
-                "concurrency": heard.report.concurrency,
-                "running": heard.report.running,
-                "since": heard.since // 1_000_000 / 1000,
-                "heard": heard.last // 1_000_000 / 1000,
-                "missing": heard.is_missing(now),
-            }
+            WorkerState(
+                name,
+                seen,
+                heard.report.concurrency,
+                heard.report.running,
+                heard.since // 1_000_000 / 1000,
+                heard.last // 1_000_000 / 1000,
+                heard.is_missing(now),
+            )
             for (name, _), heard in self._heard.items()
             if (seen := heard.seen(access))
         ]
+
+    async def listed(self, client: Client, _: ListWorkers) -> WorkerList:
+        return WorkerList(self.seen_by(client.access))
+
+    async def note(self, client: Client, query: NoteWorker) -> Noted:
+        require(client.access, *[((Verb.CONSUME,), queue) for queue in query.report.queues])
+        self.report(query.name, query.report, client.access)
+        return Noted(is_known=True)
+
+    async def take_out(self, client: Client, query: RemoveWorker) -> Noted:
+        return Noted(self.remove(query.name, client.access))
 
     def state(self) -> Iterable[tuple[str, Samples]]:
         now = self.writer.now()

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from penstock.limits import ASK_AGAIN_LOOK_SECONDS, SECOND_NS
+from penstock.model.values import Stage
 from penstock.server.shards.calls import Asking, Call
 from penstock.server.shards.codec import Hurry
 from penstock.server.writer.port import OwnedPort
@@ -84,7 +85,7 @@ class AskingAgain:
     def _ask_here(self, port: OwnedPort, call: Call) -> None:
         """The shard has come to this process. What its clients get from it needs no record."""
         assert call.sent
-        _, client, command, stage = call.sent
+        client, command, stage = call.client, call.sent.command, Stage(call.sent.stage)
         if not port.answer_again(port.origin(self.asking.origin), call.number, call.reply, stage):
             pending = (
                 port.submit_as(client, command, call.reply, stage)
@@ -98,7 +99,8 @@ class AskingAgain:
         waits_ns = getattr(call.sent.command, "wait_ns", 0) if call.sent else 0
         if call.sent and waits_ns:
             passed = round((asyncio.get_running_loop().time() - call.since) * SECOND_NS)
-            call.sent = call.sent._replace(command=replace(call.sent.command, wait_ns=max(0, waits_ns - passed)))
+            shorter = replace(call.sent.command, wait_ns=max(0, waits_ns - passed))
+            call.sent = replace(call.sent, command=shorter)
             call.since = asyncio.get_running_loop().time()
         return call
 

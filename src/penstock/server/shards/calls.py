@@ -6,7 +6,9 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from msgspec import Struct
 
 from penstock.errors import Reason
 from penstock.model import commands, courier_commands, schedule_commands, token_commands
@@ -15,11 +17,13 @@ from penstock.model.client import Client
 from penstock.model.commands import Command, Fetch, Publish
 from penstock.model.probe import Probe
 from penstock.model.values import Stage
-from penstock.server.shards.codec import Hurry, Withdraw
+from penstock.server.room import Room
+from penstock.server.shards.codec import Ask, Hurry, Withdraw
 from penstock.server.writer.port import Pending, Reply
 
 logger = logging.getLogger(__name__)
 
+_READY = Stage.READY
 _WHY = "the connection to the process that has this queue was lost"
 LOST = Refused(Reason.UNAVAILABLE, _WHY)
 _IN_DOUBT = Refused(Reason.OUTCOME_UNKNOWN, _WHY)
@@ -32,7 +36,7 @@ _REPEATED_BY_ITS_SENDER = frozenset(
     )
 )
 # Done once more, they change nothing, or nothing that anybody would miss.
-_HARMLESS = _REPEATED_BY_ITS_SENDER | frozenset(
+HARMLESS = _REPEATED_BY_ITS_SENDER | frozenset(
     (
         *(commands.DescribeQueue, commands.ListQueues, commands.DescribeObject, commands.LookUp),
         *(commands.AwaitMessage, commands.AwaitResult, commands.DescribeStaged, commands.ReadClaimed),
@@ -44,48 +48,30 @@ _HARMLESS = _REPEATED_BY_ITS_SENDER | frozenset(
 )
 
 
-def changes_something(command: Command) -> bool:
-    return type(command) not in _HARMLESS
-
-
 def would_be_missed(command: Command) -> bool:
     """Whether it matters that it may have been done. What was leased comes back by itself."""
-    return changes_something(command) and not (type(command) is Fetch and command.confirm)
+    return type(command) not in HARMLESS and not (type(command) is Fetch and command.confirm)
 
 
-def is_followed(command: Command, stage: Stage) -> bool:
+def is_followed(sent: Ask) -> bool:
     """Whether the sender may want to follow what it has published. Its message may go to a consumer before the sender
     can ask for that, so the other end follows it from the beginning, with the negative number of the command."""
-    return stage is Stage.READY and type(command) is Publish
+    return sent.stage == _READY and type(sent.command) is Publish
 
 
-class Sent(NamedTuple):
-    """A command, as it was sent, so that it can be asked again."""
-
-    shard: int
-    client: Client | None
-    command: Command
-    stage: Stage
-
-
-class Call:
+class Call(Struct, eq=False):
     """Something that another worker does, or tells when it happens."""
 
-    __slots__ = ("_pending", "number", "place", "reply", "sent", "since", "size", "until")
-
-    def __init__(self, place: Calls, number: int, reply: Reply, size: int = 0, sent: Sent | None = None) -> None:
-        self.place = place
-        self.number = number
-        self.reply = reply
-        self.size = size  # What it counts against the link.
-        self.sent = sent
-        self.since = 0.0  # When a command that waits was sent.
-        self.until = 0.0  # When asking again ends, after its link was lost.
-        self._pending: Pending | None = None  # If the shard has come to this process.
-
-    @property
-    def is_followed(self) -> bool:
-        return self.sent is not None and is_followed(self.sent.command, self.sent.stage)
+    place: Calls
+    number: int
+    reply: Reply
+    size: int = 0  # What it counts against the link.
+    sent: Ask | None = None  # A command, so that it can be asked again,
+    client: Client | None = None  # and who has sent it.
+    since: float = 0.0  # When a command that waits was sent.
+    until: float = 0.0  # When asking again ends, after its link was lost.
+    is_missed: bool = False  # It is no command, and it would matter that it may have been done.
+    _pending: Pending | None = None  # If the shard has come to this process.
 
     @property
     def is_asked_again(self) -> bool:
@@ -115,7 +101,8 @@ class Call:
 
     def lose(self) -> None:
         """Nobody can be asked what has become of it."""
-        give(self.reply, _IN_DOUBT if self.sent and would_be_missed(self.sent.command) else LOST)
+        is_missed = would_be_missed(self.sent.command) if self.sent else self.is_missed
+        give(self.reply, _IN_DOUBT if is_missed else LOST)
 
 
 class Calls(Protocol):
@@ -138,6 +125,7 @@ class Asking:
         """`lost`: what to do with commands that were not answered when their link was lost."""
         self.origin = secrets.token_bytes(8)
         self.numbers = count(1)
+        self.room: Room | None = None  # For the answers; without it, nobody counts them.
         self.lost = lost
 
 

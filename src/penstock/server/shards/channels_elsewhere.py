@@ -1,5 +1,5 @@
-"""The channels of other shards, for the answers to publishes: a message that goes to some of them names them. Nothing
-depends on that: what a channel gets is decided where it is."""
+"""The channels of other shards. The answer to a publish names those that the message goes to, and the root of a topic
+may not name any. What a channel gets is decided where it is."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class ChannelsElsewhere:
         self._known: dict[int, Mapping[str, tuple[str, ...]]] = {}  # By shard.
         self._names: list[str] = []
         self._routing = Routing()
+
+    def __contains__(self, name: object) -> bool:
+        return any(name in known for known in self._known.values())
 
     def learn(self, shard: int, channels: Mapping[str, tuple[str, ...]]) -> None:
         """All channels of a shard, with their patterns."""

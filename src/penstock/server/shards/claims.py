@@ -13,7 +13,7 @@ from penstock.model.answers import Answer, Refused
 from penstock.model.commands import PublishOnce
 from penstock.model.courier_commands import ClaimKey, ReleaseKey
 from penstock.model.values import Stage
-from penstock.server.shards.destinations import Destination
+from penstock.server.shards.cut_commands import Destination
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.port import ClientPort, Reply
 

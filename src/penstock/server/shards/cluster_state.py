@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.dialects.native.cluster import ClusterState, MemberState, ShardPlace
+from penstock.model.cluster import ClusterState, MemberState, ShardPlace
 from penstock.server.shards.fellow import Fellow
 from penstock.server.shards.mesh import owner_of
 

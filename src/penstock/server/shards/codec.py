@@ -20,9 +20,10 @@ from penstock.errors import ProtocolError
 from penstock.limits import LINK_FRAME_BYTES_MAX
 from penstock.model import commands, courier_commands, probe, schedule_commands, token_commands
 from penstock.model.access import EVERYTHING, NOBODY, Access, scope_of
-from penstock.model.answer_bytes import ANSWERS, AnyAnswer, kinds_in
+from penstock.model.answer_bytes import ANSWERS, QUERIES, AnyAnswer, kinds_in
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
+from penstock.model.queries import Query
 from penstock.model.tokens import Token
 from penstock.model.values import Packed
 from penstock.server.quota_settings import QuotaLimits
@@ -38,11 +39,22 @@ COMMANDS = kinds_in(commands, courier_commands, schedule_commands, token_command
 
 if TYPE_CHECKING:
     AnyCommand = Command
+    AnyQuery = Query
 else:
     AnyCommand = reduce(or_, COMMANDS)
+    AnyQuery = reduce(or_, QUERIES)
 
 
 # ── To the owner of a shard ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Question(Packed, frozen=True, gc=False):
+    """A question, and the number that its answer will have."""
+
+    number: int
+    shard: int
+    client: int
+    query: AnyQuery
 
 
 class Greet(Packed, frozen=True, gc=False):
@@ -81,6 +93,17 @@ class Ask(Packed, frozen=True, gc=False):
 
 class AskAgain(Ask, frozen=True, gc=False):
     """A command that was sent to whoever had the shard then, and was not answered."""
+
+
+class AskWithRoom(Ask, frozen=True, gc=False):
+    """A command for whose answer there is room where it was asked, as much as the command says."""
+
+
+class Crowd(Packed, frozen=True, gc=False):
+    """Whether there is hardly any room for answers where this comes from: then only those are made that were asked
+    for with room. To the others, the answer is `COME_AGAIN`."""
+
+    is_crowded: bool
 
 
 class EndAskAgain(Packed, frozen=True, gc=False):
@@ -212,6 +235,12 @@ class BeginStream(Packed, frozen=True, gc=False):
     is_endless: bool
 
 
+class BeginFlow(Packed, frozen=True, gc=False):
+    """An answer whose pieces follow, each when it is wanted."""
+
+    number: int
+
+
 class SendPart(Packed, frozen=True, gc=False):
     """The next part of a response. It may be empty."""
 
@@ -279,7 +308,10 @@ _OfCommands = (
     | Introduce
     | Dismiss
     | Ask
+    | Question
     | AskAgain
+    | AskWithRoom
+    | Crowd
     | EndAskAgain
     | Received
     | Reach
@@ -292,7 +324,16 @@ _OfCommands = (
     | Happened
 )
 _OfRequests = (
-    SendRequest | SendBody | WantPart | FinishStream | WantBody | Respond | BeginStream | SendPart | EndStream
+    SendRequest
+    | SendBody
+    | WantPart
+    | FinishStream
+    | WantBody
+    | Respond
+    | BeginStream
+    | BeginFlow
+    | SendPart
+    | EndStream
 )
 Entry = _OfCommands | _OfRequests | WantTokens | TellTokens | Announce | Stopping | Borrow | Lend
 
@@ -322,6 +363,7 @@ def _read(kind: type, value: Any) -> Any:
 
 encode = msgspec.msgpack.Encoder(enc_hook=_written).encode
 _decode = msgspec.msgpack.Decoder(list[Entry], dec_hook=_read).decode
+decode_answer = msgspec.msgpack.Decoder(AnyAnswer, dec_hook=_read).decode
 
 
 def frame(entries: list[bytes]) -> bytes:
@@ -375,7 +417,7 @@ def _decoded(data: memoryview) -> list[Entry]:
 
 def _form() -> str:
     """Tells programs apart whose frames differ."""
-    kinds = [*COMMANDS, *ANSWERS, *Entry.__args__]
+    kinds = [*COMMANDS, *QUERIES, *ANSWERS, *Entry.__args__]
     shapes = [f"{kind.__name__}{[(each.name, str(each.type)) for each in fields(kind)]}" for kind in kinds]
     return f"{__version__} {blake2b(repr(shapes).encode(), digest_size=8).hexdigest()}"
 

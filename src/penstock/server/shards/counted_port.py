@@ -1,24 +1,27 @@
-"""A shard of this worker, for commands of clients that are connected to others: the queues that they create count for
-their quotas here, because only the owner of a queue knows whether it exists."""
+"""A shard of this worker, for clients that are connected to others: the queues that they create count for their
+quotas here, because only the owner of a queue knows whether it exists, and so does the work for what they ask."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from penstock.model.client import Client
+from penstock.model.client import Pending as PendingAnswer
 from penstock.model.commands import Command
+from penstock.model.queries import Query
 from penstock.model.values import Stage
 from penstock.server.quotas.meter import meter_of
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.quotas.uses import CREATED
+from penstock.server.quotas.work import paying
 from penstock.server.writer.port import OwnedPort, Pending, Reply
 
 
 class CountedPort:
-    """Everything but `submit_as` is that of the port."""
+    """Everything else is that of the port."""
 
     def __init__(self, port: OwnedPort, quotas: Quotas, exists: Callable[[str], bool]) -> None:
-        self._submit_as = port.submit_as
+        self._submit_as, self._ask = port.submit_as, port.ask
         self._quotas = quotas
         self._exists = exists
         self.submit, self.refusal, self.decide_collected = port.submit, port.refusal, port.decide_collected
@@ -34,3 +37,8 @@ class CountedPort:
             reply(refused)
             return None
         return self._submit_as(client, command, reply, stage)
+
+    def ask(self, client: Client, query: Query, reply: Reply) -> PendingAnswer | None:
+        """What is done for the answer is charged to the accounts that the client has here."""
+        with paying(meter_of(self._quotas, client.access, client.address)):
+            return self._ask(client, query, reply)

@@ -9,50 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.engine.routing import roots
 from penstock.errors import Reason
-from penstock.limits import NEVER_NS
 from penstock.model import commands, courier_commands, schedule_commands, token_commands
 from penstock.model.answers import (
     Answer,
     ObjectDescription,
-    Pulled,
     QueueList,
     Refused,
     Repeated,
     ScheduleList,
-    WrongResult,
 )
 from penstock.model.commands import Command
 from penstock.model.probe import Probe
+from penstock.server.shards.cut_commands import ADMINISTRATION as ADMINISTRATION  # Most look for it here.
+from penstock.server.shards.cut_commands import Destination, Parts, by_shard
+from penstock.server.shards.pulls import pull
 from penstock.server.shards.shard_map import ShardMap
 
-ADMINISTRATION = 0  # The shard that knows what does not belong to a queue.
-
-
-def _always(_: Any) -> bool:
-    return True
-
-
-def _never(_: Any) -> bool:
-    return False
-
-
-class Parts(Struct, frozen=True):
-    """Commands for several shards that stand for one."""
-
-    commands: Sequence[tuple[int, Command]]  # Each with its shard.
-    join: Callable[[list[Any]], Answer]  # The answers, in the order of the commands; some may be missing at the end.
-    in_turn: int = 0  # So many at the beginning are sent one after the other, and the rest together.
-    goes_on: Callable[[list[Any]], bool] = _always  # Whether the answers to them so far allow the next.
-    again: Callable[[Any], bool] = _never  # Whether a part with this answer is asked again while others still wait.
-    belong_together: bool = False  # All of them are meant to be carried out, or none.
-
-
-Destination = int | Parts
 Row = Callable[[Any, ShardMap], Destination]
 
 
@@ -89,14 +65,6 @@ def _administration(_: Any, __: ShardMap) -> int:
 # ── Parts of a list: each item goes to one shard ──────────────────────────────────────────────────────────────
 
 
-def _by_shard(items: Sequence[Any], shard_of: Callable[[Any], int]) -> dict[int, list[int]]:
-    """The indexes of the items of each shard."""
-    found: dict[int, list[int]] = {}
-    for index, item in enumerate(items):
-        found.setdefault(shard_of(item), []).append(index)
-    return found
-
-
 def _spread(
     items: Sequence[Any],
     shard_of: Callable[[Any], int],
@@ -105,7 +73,7 @@ def _spread(
     belong_together: bool,
 ) -> Destination:
     """One command a shard, of its items alone. The answer is a list with an answer for each item."""
-    indexes = _by_shard(items, shard_of)
+    indexes = by_shard(items, shard_of)
     if len(indexes) <= 1:
         return next(iter(indexes), ADMINISTRATION)
     parts = [(shard, command_of([items[index] for index in some])) for shard, some in indexes.items()]
@@ -208,78 +176,6 @@ def _chained(answers: list[Any]) -> Answer:
     for answer in answers:
         joined += [answer] if isinstance(answer, Refused) else answer
     return joined
-
-
-def _pull(command: commands.Pull, shards: ShardMap) -> Destination:
-    """First whether every queue can be read from where it is asked for, then the results: if one is wrong, nothing is
-    delivered. Then the draws wait together."""
-    results = _by_shard(command.results, lambda each: shards.of_name(each[0]))
-    draws = _by_shard(command.draws, lambda each: shards.of_name(each.queue))
-    concerned = results.keys() | draws.keys()
-    if len(concerned) <= 1:
-        return next(iter(concerned), ADMINISTRATION)
-    placed = _by_shard([draw for draw in command.draws if draw.start], lambda each: shards.of_name(each.queue))
-    parts: list[tuple[int, commands.Pull]] = []
-    for shard in placed:
-        asked = [command.draws[index] for index in draws[shard]]
-        nothing = [commands.Draw(draw.queue, draw.start and 1, most=0) for draw in asked]
-        parts.append((shard, commands.Pull(command.receiver, nothing)))
-    for shard, some in results.items():
-        parts.append((shard, commands.Pull(command.receiver, (), [command.results[index] for index in some])))
-    for shard, some in draws.items():
-        drawn = [command.draws[index] for index in some]
-        parts.append((shard, commands.Pull(command.receiver, drawn, wait_ns=command.wait_ns)))
-    checks, first = len(placed), len(placed) + len(results)
-
-    def goes_on(answers: list[Any]) -> bool:
-        if len(answers) <= checks:
-            return not isinstance(answers[-1], Refused) or _is_away(answers[-1])
-        return len(answers) < first or not any(map(_is_wrong, answers[checks:]))
-
-    def join(answers: list[Any]) -> Answer:
-        if len(answers) <= checks:
-            return answers[-1]  # type: ignore[no-any-return]
-        pulled = _pulled([part for _, part in parts[checks:]], answers[checks:])
-        if isinstance(pulled, Pulled):
-            order = {draw.queue: index for index, draw in enumerate(command.draws)}
-            pulled.drawn.sort(key=lambda each: order[each.queue])
-        return pulled
-
-    return Parts(parts, join, first, goes_on, _is_away)
-
-
-def _is_wrong(answer: Pulled | Refused) -> bool:
-    return isinstance(answer, Refused) or bool(answer.wrong)
-
-
-def _is_away(answer: Any) -> bool:
-    """Whether it says something about a shard at this moment, and nothing about the request."""
-    return isinstance(answer, Refused) and answer.reason.status >= 500
-
-
-def _pulled(parts: Sequence[commands.Pull], answers: Sequence[Pulled | Refused]) -> Answer:
-    """What is done in one shard stays done if another one refuses: each says what became of its queues. But if
-    nothing is done anywhere, the refusal is the answer."""
-    joined, is_any_stored = Pulled([], [], {}, NEVER_NS), False
-    for part, answer in zip(parts, answers, strict=False):
-        if isinstance(answer, Refused):
-            joined.refused = joined.refused if joined.refused and _is_away(answer) else answer
-            joined.wrong += [WrongResult(queue, sequence, answer) for queue, sequence, _ in part.results]
-            joined.last |= {draw.queue: None for draw in part.draws}
-            continue
-        is_any_stored = is_any_stored or bool(part.results)
-        joined.drawn += answer.drawn
-        joined.wrong += answer.wrong
-        joined.last |= answer.last
-        joined.due_at = min(joined.due_at, answer.due_at)
-    if joined.drawn:
-        joined.last = {queue: last for queue, last in joined.last.items() if last is None}
-        joined.due_at = NEVER_NS
-    refused = joined.refused
-    if refused is None or joined.drawn or is_any_stored:
-        return joined
-    is_all_refused = all(isinstance(answer, Refused) for answer in answers)
-    return refused if is_all_refused or not _is_away(refused) else joined
 
 
 # ── A queue and what others know of it ────────────────────────────────────────────────────────────────────────
@@ -438,7 +334,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
     commands.PublishTopics: _publish_topics,
     commands.PublishOnce: _publish_once,
     commands.PublishInTurn: _publish_in_turn,
-    commands.Pull: _pull,
+    commands.Pull: pull,
     commands.ListQueues: _list_queues,
     commands.DescribeObject: _describe_object,
     **dict.fromkeys(

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.limits import FOLLOW_RETRY_SECONDS
 from penstock.model.answers import Recalled
+from penstock.model.client import Cancelable
 from penstock.model.courier_commands import Recall
 from penstock.model.happening import Happening
 from penstock.model.kinds import Kind

@@ -70,6 +70,10 @@ class Guarded(asyncio.Protocol):
         if self._peers_opening and len(self._kept) >= _PROOF_BYTES:
             self._check()
 
+    def resume_writing(self) -> None:
+        if self._is_open and self._inner:
+            self._inner.resume_writing()
+
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer:
             self._timer.cancel()

@@ -12,27 +12,31 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-from penstock.dialects.wire.conversation import Cancelable
-from penstock.dialects.wire.http import Pending as PendingRequest
 from penstock.dialects.wire.http import Request
 from penstock.errors import ProtocolError, Reason
-from penstock.limits import LINK_BYTES_MAX, LINK_CLIENTS_MAX, LINK_FRAME_BYTES, LINK_UNSENT_BYTES_MAX
+from penstock.limits import LINK_BYTES_MAX, LINK_CLIENTS_MAX, LINK_FRAME_BYTES, LINK_PART_BYTES, LINK_UNSENT_BYTES_MAX
 from penstock.model.access import Access
 from penstock.model.answer_bytes import unpack
 from penstock.model.answers import Refused
-from penstock.model.client import Client
+from penstock.model.client import Cancelable, Client
+from penstock.model.client import Pending as PendingAnswer
+from penstock.model.client import Pending as PendingRequest
 from penstock.model.commands import Command, Publish
 from penstock.model.happening import Happening
 from penstock.model.kinds import ENDS
+from penstock.model.queries import Query
 from penstock.model.values import Place, Stage
-from penstock.server.shards.calls import LOST, Asking, Call, Sent, give, lose_all
+from penstock.server.shards.calls import LOST, Asking, Call, give, is_followed, lose_all
 from penstock.server.shards.codec import (
     FORM,
     Announce,
     Answered,
     Ask,
     AskAgain,
+    AskWithRoom,
+    BeginFlow,
     BeginStream,
+    Crowd,
     Decide,
     Dismiss,
     EndAskAgain,
@@ -43,6 +47,7 @@ from penstock.server.shards.codec import (
     Greet,
     Happened,
     Introduce,
+    Question,
     Reach,
     Received,
     Respond,
@@ -57,8 +62,17 @@ from penstock.server.shards.codec import (
     frame,
 )
 from penstock.server.shards.compact import compacted
-from penstock.server.shards.remote_requests import RequestPort, RespondTo, SentRequest, ServedRequest
+from penstock.server.shards.parts import Parts, ServedFlow, ServedParts
+from penstock.server.shards.remote_requests import (
+    RequestPort,
+    RespondTo,
+    SentRequest,
+    ServedRequest,
+    may_change_something,
+)
+from penstock.server.shards.room_call import RoomCall
 from penstock.server.shards.served_commands import ELSEWHERE, ServedCommands, place_in
+from penstock.server.writer.executor import READS
 from penstock.server.writer.port import Lost, OwnedPort, Pending, Reply, Report, nobody
 
 logger = logging.getLogger(__name__)
@@ -102,12 +116,12 @@ class Link(asyncio.Protocol):
         self._stored: tuple[Place, int] | None = None  # A message that the other end follows, while it is answered.
         self._undecided: set[int] = set()  # Shards that had a command since the last `Decide`.
         self._introduced: dict[tuple[Access, str, str], int] = {}
-        self._served = ServedCommands(ports, self.send)
+        self._served = ServedCommands(ports, self.send, self)
         self._frames = Frames()
         self._collected: list[bytes] = []
         self._collected_bytes = 0
-        self._transport: asyncio.Transport | None = None
-        self._is_closed = False
+        self._unsent_bytes = 0  # As the room knows it.
+        self._transport: asyncio.Transport | None = None  # While the link is open.
         self._actions: dict[type, Callable[[Any], None]] = {
             **self._served.actions,
             Answered: self._answered,
@@ -117,14 +131,14 @@ class Link(asyncio.Protocol):
             SendBody: partial(self._serve, lambda served, entry: served.take(entry)),
             WantPart: partial(self._serve, lambda served, _: served.pull()),
             FinishStream: partial(self._serve, lambda served, _: served.finish()),
-            **dict.fromkeys((WantBody, SendPart), self._go_on),
+            **dict.fromkeys((WantBody, SendPart, BeginFlow), self._go_on),
             **dict.fromkeys((Respond, BeginStream, EndStream), self._responded),
             **{kind: partial(act, self) for kind, act in (acts or {}).items()},
         }
 
     @property
     def is_open(self) -> bool:
-        return self._transport is not None and not self._is_closed
+        return self._transport is not None
 
     # ── Commands for the other worker ───────────────────────────────────────────────────────────────────────
 
@@ -132,13 +146,30 @@ class Link(asyncio.Protocol):
         self, shard: int, client: Client | None, command: Command, reply: Reply, stage: Stage = Stage.SYNC
     ) -> Pending | None:
         """Have the other worker carry out a command in one of its shards. Without a client, it is this worker's."""
-        if not self.is_open:
+        room, holder = self._asking.room, getattr(client, "holder", None) if type(command) in READS else None
+        if room and holder:
+            return RoomCall(room, holder, partial(self._submit, shard, client, stage), command, reply).begin()
+        return self._submit(shard, client, stage, command, reply)
+
+    def _submit(
+        self,
+        shard: int,
+        client: Client | None,
+        stage: Stage,
+        command: Command,
+        reply: Reply,
+        *,
+        has_room: bool = False,
+    ) -> Call | None:
+        if self._transport is None:
             reply(LOST)
             return None
         if type(command) is Publish:
             command, reply = compacted(command, reply)
         number = next(self._numbers)
-        data = encode(Ask(number, shard, self._number_of(client) if client else 0, stage, command))
+        ask = AskWithRoom if has_room else Ask
+        sent = ask(number, shard, self._number_of(client) if client else 0, stage, command)
+        data = encode(sent)
         waits = getattr(command, "wait_ns", 0)
         size = 0 if waits else len(data)
         if size and self.unanswered_bytes and self.unanswered_bytes + size > LINK_BYTES_MAX:
@@ -146,7 +177,7 @@ class Link(asyncio.Protocol):
             return None
         self.unanswered_bytes += size
         self._undecided.add(shard)
-        call = self.calls[number] = Call(self, number, reply, size, Sent(shard, client, command, stage))
+        call = self.calls[number] = Call(self, number, reply, size, sent, client)
         self._collect(data)
         if not waits:
             return None
@@ -155,18 +186,28 @@ class Link(asyncio.Protocol):
 
     def ask_again(self, call: Call) -> None:
         """Have a command carried out that was sent over a link which was lost, unless that was done already."""
-        assert call.sent
-        shard, client, command, stage = call.sent
-        data = encode(AskAgain(call.number, shard, self._number_of(client) if client else 0, stage, command))
+        sent, client = call.sent, call.client
+        assert sent
+        again = AskAgain(sent.number, sent.shard, self._number_of(client) if client else 0, sent.stage, sent.command)
         self.unanswered_bytes += call.size
-        self._undecided.add(shard)
+        self._undecided.add(sent.shard)
         call.place = self
         self.calls[call.number] = call
-        self._collect(data)
+        self.send(again)
 
     def end_asking(self, shard: int) -> None:
         """All commands for a shard were asked again that had to be."""
         self.send(EndAskAgain(shard))
+
+    def ask(self, shard: int, client: Client, query: Query, reply: Reply) -> PendingAnswer | None:
+        """Have the other worker answer a question about one of its shards."""
+        if not self.is_open:
+            reply(LOST)
+            return None
+        known = self._number_of(client)
+        return self._call(
+            lambda number: Question(number, shard, known, query), Parts(self.send, self._withdraw, reply)
+        )
 
     def reach(self, shard: int, stage: Stage, reply: Reply) -> None:
         """Have it answered when everything that was decided there has reached the stage."""
@@ -229,12 +270,12 @@ class Link(asyncio.Protocol):
         if type(answer) is Refused and answer.reason is Reason.OUTCOME_UNKNOWN and call.sent:
             self._asking.lost([call])  # Whoever has the shard next knows it.
             return
-        place = place_in(answer) if call.is_followed else None
-        self._stored = (place, -call.number) if place else None
+        if call.sent and is_followed(call.sent) and (place := place_in(answer)):
+            self._stored = place, -call.number
         give(call.reply, answer)
         if self._stored:
-            self.send(Withdraw(-call.number))
             self._stored = None
+            self.send(Withdraw(-call.number))
 
     def _happened(self, entry: Happened) -> None:
         call = self.calls.get(entry.number)
@@ -249,13 +290,13 @@ class Link(asyncio.Protocol):
     def request(self, shard: int, request: Request, respond: RespondTo) -> PendingRequest | None:
         """Have the other worker answer a request in one of its shards."""
         size = len(request.body)
-        if self._transport is None or (self.unanswered_bytes and self.unanswered_bytes + size > LINK_BYTES_MAX):
-            respond(_FULL if self._transport else LOST)
+        if not self.is_open or (self.unanswered_bytes and self.unanswered_bytes + size > LINK_BYTES_MAX):
+            respond(_FULL if self.is_open else LOST)
             return None
         number = next(self._numbers)
         sent = SentRequest(number, request.body, respond, self.send, partial(self._withdraw, number))
         self.unanswered_bytes += size
-        self.calls[number] = Call(self, number, sent.take, size)
+        self.calls[number] = Call(self, number, sent.take, size, is_missed=may_change_something(request))
         self.send(sent.entry(shard, self._number_of(request), request))
         return sent
 
@@ -266,7 +307,7 @@ class Link(asyncio.Protocol):
             self.send(Withdraw(number))
         return call is not None
 
-    def _go_on(self, entry: WantBody | SendPart) -> None:
+    def _go_on(self, entry: WantBody | SendPart | BeginFlow) -> None:
         if call := self.calls.get(entry.number):
             give(call.reply, entry)
 
@@ -290,13 +331,14 @@ class Link(asyncio.Protocol):
         if port is None:
             self._served.answer(entry.number, ELSEWHERE)
             return
-        served = ServedRequest(entry, client, port, self.send, partial(self._served.forget, entry.number))
+        forget = partial(self._served.forget, entry.number)
+        served = ServedRequest(entry, client, port, self.send, forget, self._asking.room)
         self._served.keep(entry.number, served)
         served.begin()
 
-    def _serve(self, act: Callable[[ServedRequest, Any], None], entry: Any) -> None:
+    def _serve(self, act: Callable[[Any, Any], None], entry: Any) -> None:
         served = self._served.find(entry.number)
-        if isinstance(served, ServedRequest):  # Else its client has gone away.
+        if isinstance(served, ServedRequest | ServedParts | ServedFlow):  # Else its client has gone away.
             act(served, entry)
 
     def _greeted(self, entry: Greet) -> None:
@@ -322,7 +364,7 @@ class Link(asyncio.Protocol):
         return {shard: self._epochs(shard) for shard in self._ports}
 
     def data_received(self, data: bytes) -> None:
-        if self._is_closed:
+        if not self.is_open:
             return  # What was asked is asked again over another link, maybe it was already.
         try:
             for entry in self._frames.receive(data):
@@ -332,23 +374,39 @@ class Link(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._end()
         self._transport = None
+        self._end()
+        self._note_unsent()
         self._when_lost(self)
 
     def close(self) -> None:
         """At once: over the next link, what is under way may be asked again right away."""
+        transport, self._transport = self._transport, None
         self._end()
-        if self._transport:
-            self._transport.abort()
+        if transport:
+            transport.abort()
 
     def _end(self) -> None:
         """What the other end has asked is dropped unless it is decided; what it has not answered is asked again."""
-        self._is_closed = True
         self._served.cancel_all()
         calls, self.calls, self.unanswered_bytes = self.calls, {}, 0
         self._asking.lost([call for call in calls.values() if call.is_asked_again])
         lose_all(call for call in calls.values() if not call.is_asked_again)
+
+    def resume_writing(self) -> None:
+        self._note_unsent()
+
+    def _note_unsent(self) -> None:
+        """What the other end has not read takes room here."""
+        size = self._transport.get_write_buffer_size() if self._transport else 0
+        size = size if size > LINK_PART_BYTES else 0
+        if self._asking.room and size != self._unsent_bytes:
+            self._unsent_bytes = size
+            self._asking.room.note_carried(self, size)
+
+    def say_crowded(self, is_crowded: bool) -> None:
+        """Whether there is hardly any room here for what the other end answers."""
+        self.send(Crowd(is_crowded))
 
     def send(self, entry: Any) -> None:
         self._collect(encode(entry))
@@ -370,6 +428,7 @@ class Link(asyncio.Protocol):
         if not collected or transport is None or transport.is_closing():
             return
         transport.write(frame(collected))
+        self._note_unsent()
         if transport.get_write_buffer_size() > LINK_UNSENT_BYTES_MAX:
             logger.debug("link_broken", extra={"reason": "the other process does not read"})
             self.close()

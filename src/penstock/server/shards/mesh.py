@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from penstock.limits import LINK_RETRY_SECONDS
+from penstock.server.room import Room
 from penstock.server.shards.asking_again import AskingAgain
 from penstock.server.shards.codec import Announce
 from penstock.server.shards.link import Link
@@ -40,11 +41,12 @@ class Mesh:
         own_requests: Mapping[int, RequestPort] | None = None,
         epochs: Callable[[int], int] = lambda _: 0,
         ask_again_seconds: float = 10.0,
+        room: Room | None = None,
     ) -> None:
         """`workers`: how many there are; 0 if `know` says who there is. `own`, `own_requests`: the shards of this
         worker, for commands and for whole requests. The latter may be filled until `start`; `changed` says that both
         have changed. `epochs`: how often each of its shards was taken over, if that happens. `ask_again_seconds`: how
-        long commands wait whose link was lost."""
+        long commands wait whose link was lost. `room`: for the answers."""
         self._worker = worker
         self._wires = wires
         self._own = own
@@ -59,6 +61,9 @@ class Mesh:
         self.when_lost: list[Callable[[Link], None]] = []
         self.when_moved: list[Callable[[], None]] = []  # A shard is somewhere else.
         self._again = AskingAgain(ask_again_seconds, own, self._successor)
+        self._again.asking.room = self._room = room
+        if room:
+            room.on_crowded.append(self._say_crowded)
         self._remote = [RemotePort(shard, self._link()) for shard in range(shards)]
         self._remote_requests = [RemoteRequests(shard, each.link) for shard, each in enumerate(self._remote)]
         self.ports: list[ShardPort] = [ShardPort(own.get(shard) or each) for shard, each in enumerate(self._remote)]
@@ -146,10 +151,16 @@ class Mesh:
         self.links[link.peer] = link
         self.errors.pop(link.peer, None)
         logger.debug("linked", extra={"worker": link.peer})
+        if self._room and self._room.is_crowded:
+            link.say_crowded(True)
         link.announce()  # Shards may have come since the greeting was sent.
         self._use(link)
         for callback in self.when_linked:
             callback(link)
+
+    def _say_crowded(self, is_crowded: bool) -> None:
+        for link in self.links.values():
+            link.say_crowded(is_crowded)
 
     def _announced(self, link: Link, entry: Announce) -> None:
         link.shards = entry.shards

@@ -26,7 +26,7 @@ from penstock.model.schedule_commands import SetSchedule
 from penstock.model.values import Stage
 from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
 from penstock.server.shards.keyed import KEYED, Key, keys_of
-from penstock.server.writer.port import Pending, Reply, ServicePort, through
+from penstock.server.writer.port import Answering, Pending, Reply, ServicePort, through
 
 _TO_TOPICS = frozenset((PublishTopics, PublishOnce))
 _PROMISING = frozenset((SetSchedule, DeleteQueue))  # Other shards have to forget something.
@@ -80,7 +80,7 @@ class OwnPort:
         self._borrower = borrower
         self._promises: set[asyncio.Task[None]] = set()
         self._acts: dict[type[Command], Callable[[Any, Reply], Pending | None]] = {
-            CollectParcels: lambda command, reply: _Collected(departures.collect(command, reply)),
+            CollectParcels: lambda command, reply: Answering(departures.collect(command, reply)),
             Recall: recalls.recall,
             OpenLoans: borrower.open,
             KeepLoans: borrower.keep,
@@ -90,6 +90,7 @@ class OwnPort:
         self.refusal, self.decide_collected = writer.refusal, writer.decide_collected
         self.when, self.reach, self.watch = writer.when, writer.reach, writer.watch
         self.follow, self.waiting = writer.follow, writer.waiting
+        self.ask = writer.ask
         self.origin, self.answer_again, self.hindrance = writer.origin, writer.answer_again, writer.hindrance
 
     def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
@@ -139,20 +140,3 @@ class OwnPort:
 
 def _changing(reply: Reply, change: Callable[[Any], Any]) -> Reply:
     return lambda answer: reply(change(answer))
-
-
-class _Collected:
-    """An answer that another shard waits for."""
-
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self._task = task
-
-    @property
-    def is_waiting(self) -> bool:
-        return not self._task.done()
-
-    def cancel(self) -> None:
-        self._task.cancel()
-
-    def give_up(self) -> None:
-        """A courier does not hurry: it asks again when the time is over."""

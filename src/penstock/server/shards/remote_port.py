@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.access import EVERYTHING
 from penstock.model.answers import Refused
-from penstock.model.client import Client
+from penstock.model.client import Cancelable, Client
+from penstock.model.client import Pending as PendingAnswer
 from penstock.model.commands import Command
 from penstock.model.permissions import forbidden
+from penstock.model.queries import Query
 from penstock.model.values import Stage
 from penstock.server.shards.calls import LOST
 from penstock.server.shards.link import Link
@@ -28,6 +29,9 @@ class RemotePort:
 
     def submit_as(self, client: Client, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
         return self.link.submit(self._shard, client, command, reply, stage)
+
+    def ask(self, client: Client, query: Query, reply: Reply) -> PendingAnswer | None:
+        return self.link.ask(self._shard, client, query, reply)
 
     def refusal(self, client: Client, command: Command) -> Refused | None:
         """What a command about the number of a queue needs, only the owner of the queue knows."""

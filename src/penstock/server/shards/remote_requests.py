@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.dialects.wire.http import Pending, Request, Response, Sink, Source, Stream
+from penstock.dialects.wire.http import Request, Response, Stream
 from penstock.limits import LINK_PART_BYTES
 from penstock.model.answers import Refused
-from penstock.model.client import Client
+from penstock.model.client import Client, Pending
+from penstock.model.streams import Sink, Source
+from penstock.server.room import Room
 from penstock.server.shards.codec import (
     BeginStream,
     EndStream,
@@ -31,6 +33,13 @@ RespondTo = Callable[[Response | Stream | Refused], None]  # Refused: nobody cou
 Send = Callable[[Any], None]
 
 _SECRETS = frozenset((b"authorization", b"cookie"))  # Who the client is was decided before.
+
+
+def may_change_something(request: Request) -> bool:
+    """A channel may hand its messages over for good. What is leased to nobody comes back by itself."""
+    path, _, _ = request.target.partition(b"?")
+    is_fetch = path.startswith(b"/v1/channels/") and path.endswith(b"/messages")
+    return is_fetch or request.method not in (b"GET", b"HEAD")
 
 
 class RequestPort(Protocol):
@@ -142,9 +151,16 @@ class ServedRequest:
     """A request of the other worker's client; then the sink of its response, if that is a stream."""
 
     def __init__(
-        self, entry: SendRequest, client: Client, port: RequestPort, send: Send, over: Callable[[], None]
+        self,
+        entry: SendRequest,
+        client: Client,
+        port: RequestPort,
+        send: Send,
+        over: Callable[[], None],
+        room: Room | None = None,
     ) -> None:
-        """`over`: called when everything is sent."""
+        """`over`: called when everything is sent. `room`: for a long body, until the client has taken it."""
+        self._room = room
         self._number = entry.number
         self._body = bytearray(entry.body)
         self._body_bytes = entry.body_bytes
@@ -174,6 +190,8 @@ class ServedRequest:
         self._is_answered, self._pending = True, None
         if isinstance(response, Response) and len(response.body) > LINK_PART_BYTES:
             source = BodySource(response.body)
+            if self._room and not self._is_canceled:
+                self._room.note(self, len(response.body))
             response = Stream(response.status, response.headers, source, len(response.body))
         if isinstance(response, Response):
             self._send(Respond(self._number, response.status, response.headers, response.body))
@@ -210,6 +228,8 @@ class ServedRequest:
         source, self._source = self._source, None
         if source:
             source.close()
+        if self._room:
+            self._room.leave(self)
 
     # ── The sink of the response ────────────────────────────────────────────────────────────────────────────
 
@@ -224,6 +244,10 @@ class ServedRequest:
         self._ended(has_failed=True)
 
     def cut_off(self) -> None:
+        self.fail()
+
+    def abort(self) -> None:
+        """It holds the most, and others need the room."""
         self.fail()
 
     def _ended(self, *, has_failed: bool) -> None:

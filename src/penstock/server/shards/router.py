@@ -9,16 +9,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.dialects.wire.conversation import Cancelable
+from penstock.errors import Reason
 from penstock.limits import PART_RETRY_SECONDS, SECOND_NS
 from penstock.model.answers import Answer, Done, Refused
-from penstock.model.client import Client
+from penstock.model.client import Cancelable, Client
 from penstock.model.commands import Command, PublishOnce
 from penstock.model.permissions import forbidden
 from penstock.model.values import Stage
 from penstock.server.shards.claims import Claim, needs_claim
-from penstock.server.shards.destinations import Destination, Parts, destination
+from penstock.server.shards.cut_commands import Destination, Parts
+from penstock.server.shards.destinations import destination
 from penstock.server.shards.followed import Followed, FollowedShard
+from penstock.server.shards.questions import Questions
 from penstock.server.shards.search_away import BY_ID, BY_IDS, follow, follow_each
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.port import ClientPort, Lost, Pending, Reply, Report, nobody
@@ -31,11 +33,20 @@ def _unknown(_: int) -> None:
 class Router:
     """A `ClientPort` for clients of any shard."""
 
-    def __init__(self, shards: ShardMap, ports: Sequence[ClientPort]) -> None:
-        """`ports`: one a shard."""
+    def __init__(
+        self,
+        shards: ShardMap,
+        ports: Sequence[ClientPort],
+        questions: Questions | None = None,
+        ask_again_seconds: float = 10.0,
+    ) -> None:
+        """`ports`: one a shard. `questions`: who asks them, if there is something to say about that.
+        `ask_again_seconds`: how long a part is asked again, when others are done."""
         assert len(ports) == shards.shards
         self._shards = shards
         self._ports = ports
+        self.ask = (questions or Questions(shards, ports)).ask
+        self.ask_again_seconds = ask_again_seconds
         self._followed = [FollowedShard(port) for port in ports]
 
     def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
@@ -62,7 +73,7 @@ class Router:
             if hindrance := self._hindrance(found):
                 reply(hindrance)
                 return None
-            return _Joint(found, partial(self._send, client), reply, stage).begin()
+            return _Joint(found, partial(self._send, client), reply, stage, self.ask_again_seconds).begin()
         return self._send(client, found, command, reply, stage)
 
     def _hindrance(self, parts: Parts) -> Refused | None:
@@ -126,10 +137,19 @@ class Router:
 
 class _Joint:
     """A command that is cut into parts. When the first part that waits has its answer, the others are hurried: what
-    they have by then belongs to the client too. A part whose shard is away hurries nobody, and is asked again."""
+    they have by then belongs to the client too. A part whose shard is away hurries nobody, and is asked again; so is
+    one that belongs together with others which are done."""
 
-    def __init__(self, parts: Parts, send: Callable[..., Pending | None], reply: Reply, stage: Stage) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        send: Callable[..., Pending | None],
+        reply: Reply,
+        stage: Stage,
+        ask_again_seconds: float,
+    ) -> None:
         self._parts = parts
+        self._ask_again_seconds = ask_again_seconds
         self._send = send
         self._reply = reply
         self._stage = stage
@@ -140,6 +160,7 @@ class _Joint:
         self._timers: dict[int, asyncio.TimerHandle] = {}  # Of parts that are asked again.
         self._wait_ns = max(getattr(part, "wait_ns", 0) for _, part in parts.commands)
         self._waits_until = asyncio.get_running_loop().time() + self._wait_ns / SECOND_NS if self._wait_ns else 0.0
+        self._half_done_until = 0.0  # How long what is not done is asked again, after the rest was.
 
     def begin(self) -> Pending | None:
         self._go_on()
@@ -150,7 +171,8 @@ class _Joint:
         first, last = self._sent, len(self._parts.commands)
         self._sent = first + 1 if first < self._parts.in_turn else last
         for index in range(first, self._sent):
-            self._send_part(index, self._parts.commands[index][1])
+            part = self._parts.commands[index][1]
+            self._send_part(index, self._parts.after(part, [self._answers[each] for each in sorted(self._answers)]))
         if self._hurried:
             self.give_up()
 
@@ -167,7 +189,10 @@ class _Joint:
         self._pending.pop(index, None)
         is_in_turn, is_last = index < self._parts.in_turn, len(self._answers) == len(self._parts.commands)
         answers = [self._answers[each] for each in sorted(self._answers)]
-        if is_last or (is_in_turn and not self._parts.goes_on(answers)):
+        if is_last and self._parts.belong_together and (undone := self._undone()):
+            for each in undone:
+                self._timers[each] = asyncio.get_running_loop().call_later(PART_RETRY_SECONDS, self._ask_again, each)
+        elif is_last or (is_in_turn and not self._parts.goes_on(answers)):
             self._stop_asking()
             self._reply(self._parts.join(answers))
         elif is_in_turn:
@@ -177,12 +202,23 @@ class _Joint:
         elif not self._hurried:
             self.give_up()
 
+    def _undone(self) -> list[int]:
+        """The parts of which nothing was done, if others were, and there is time to ask again."""
+        now = asyncio.get_running_loop().time()
+        undone = [index for index, answer in self._answers.items() if _is_unavailable(answer)]
+        if not 0 < len(undone) < len(self._answers):
+            return []
+        self._half_done_until = self._half_done_until or now + self._ask_again_seconds
+        return undone if now < self._half_done_until else []
+
     def _ask_again(self, index: int) -> None:
         """For the rest of the time. The part that has waited from the beginning ends the waiting of all."""
         del self._timers[index], self._answers[index]
         left = self._waits_until - asyncio.get_running_loop().time()
         part: Any = self._parts.commands[index][1]
-        self._send_part(index, replace(part, wait_ns=max(0, round(left * SECOND_NS))))
+        if self._wait_ns:
+            part = replace(part, wait_ns=max(0, round(left * SECOND_NS)))
+        self._send_part(index, part)
 
     def _stop_asking(self) -> None:
         for timer in self._timers.values():
@@ -204,3 +240,7 @@ class _Joint:
         self._stop_asking()
         for pending in list(self._pending.values()):
             pending.give_up()
+
+
+def _is_unavailable(answer: Any) -> bool:
+    return isinstance(answer, Refused) and answer.reason is Reason.UNAVAILABLE

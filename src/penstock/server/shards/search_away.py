@@ -29,6 +29,7 @@ from penstock.model.commands import (
 from penstock.model.courier_commands import Locate
 from penstock.model.permissions import UNSEEN
 from penstock.model.probe import Probe
+from penstock.model.values import Place
 from penstock.server.writer.port import ClientPort, Reply
 
 _BY_ID = frozenset((Finish, Release, Settle, Extend, Delete, Cancel, Reschedule, LookUp))
@@ -42,6 +43,8 @@ Send = Callable[[int, Command, Reply], object]  # To a shard.
 
 def is_missing(answer: Any) -> bool:
     """Whether the message may be elsewhere."""
+    if isinstance(answer, list):  # Of several items about it, which are decided together.
+        return is_missing(answer[0])
     if isinstance(answer, Refused):
         return answer.reason is Reason.NO_MESSAGE and answer != UNSEEN
     return isinstance(answer, Discarded)
@@ -64,27 +67,44 @@ def follow(home: int, ports: Sequence[ClientPort], send: Send, command: Any, rep
 
 
 def follow_each(home: int, ports: Sequence[ClientPort], send: Send, command: Any, reply: Reply) -> Reply:
-    """As `follow`, for a command about several messages. Of several items about one message only the first is sent
-    on: as in its home, that one counts."""
-    items = command.finishes if isinstance(command, FinishMany) else command.settles
-    firsts = {(item.queue, item.sequence): at for at, item in reversed(list(enumerate(items)))}.values()
+    """As `follow`, for a command about several messages. Several items about one message are sent on together, and
+    decided as in its home: the first that is not refused counts."""
+    kind, items = type(command), command.finishes if isinstance(command, FinishMany) else command.settles
+    by_message: dict[Place, list[int]] = {}
+    for at, item in enumerate(items):
+        by_message.setdefault((item.queue, item.sequence), []).append(at)
 
     def answered(answers: Any) -> None:
-        missing = [] if isinstance(answers, Refused) else [at for at in sorted(firsts) if is_missing(answers[at])]
+        missing = (
+            [] if isinstance(answers, Refused) else [at for at in by_message.values() if is_missing(answers[at[0]])]
+        )
         found, left = list(answers) if missing else answers, len(missing)
 
-        def replace(at: int, answer: Any) -> None:
+        def replace(some: Sequence[int], answer: Any) -> None:
             nonlocal left
-            found[at], left = answer, left - 1
+            for at, each in zip(some, [answer] * len(some) if isinstance(answer, Refused) else answer, strict=True):
+                found[at] = each
+            left -= 1
             if left == 0:
                 reply(found)
 
-        for at in missing:
-            _Search(home, ports, send, items[at], answers[at], partial(replace, at)).begin()
+        for some in missing:
+            about, before = kind([items[at] for at in some]), [answers[at] for at in some]
+            _Search(home, ports, send, about, before, partial(replace, some)).begin()
         if not missing:
             reply(answers)
 
     return answered
+
+
+def _place_of(command: Any) -> Place:
+    if isinstance(command, Probe):
+        return _place_of(command.head)
+    if isinstance(command, FinishMany):
+        return _place_of(command.finishes[0])
+    if isinstance(command, SettleMany):
+        return _place_of(command.settles[0])
+    return command.queue, command.sequence
 
 
 class _Search:
@@ -99,8 +119,7 @@ class _Search:
     ) -> None:
         self._ports, self._send = ports, send
         self._command, self._answer, self._reply = command, answer, reply
-        about: Any = command.head if type(command) is Probe else command
-        self._place = about.queue, about.sequence
+        self._place = _place_of(command)
         self._asked: dict[
             tuple[int, int], int
         ] = {}  # By shard and the one that the message left: up to which serial.

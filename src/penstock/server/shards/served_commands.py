@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.errors import ProtocolError, Reason
 from penstock.model.answer_bytes import pack
 from penstock.model.answers import Done, Refused
-from penstock.model.client import Client
+from penstock.model.client import Cancelable, Client
 from penstock.model.happening import Happening
 from penstock.model.kinds import ENDS
+from penstock.model.streams import Flow
 from penstock.model.values import Place, Stage
-from penstock.server.shards.calls import changes_something, is_followed
+from penstock.server.quotas.quotas import client_of
+from penstock.server.shards.calls import HARMLESS, is_followed
 from penstock.server.shards.codec import (
     Answered,
     Ask,
     AskAgain,
+    AskWithRoom,
+    Crowd,
     Decide,
     Dismiss,
     EndAskAgain,
@@ -27,11 +29,13 @@ from penstock.server.shards.codec import (
     Happened,
     Hurry,
     Introduce,
+    Question,
     Reach,
     Received,
     WatchQueue,
     Withdraw,
 )
+from penstock.server.shards.parts import ServedFlow, ServedParts
 from penstock.server.writer.asked import Asked, through
 from penstock.server.writer.port import ClientPort, OwnedPort, Reply
 
@@ -40,21 +44,53 @@ _GONE = Refused(Reason.OUTCOME_UNKNOWN, "the process that has the queue cannot t
 _STAGES = list(Stage)
 
 
+class ServedClient:
+    """A client of the process at the other end. It holds its answers there; here, the link may hold them."""
+
+    __slots__ = ("_served", "access", "address", "carrier", "dialect", "has_room", "holder")
+
+    def __init__(self, served: ServedCommands, client: Client, holder: ServedClient | None = None) -> None:
+        """`holder`: the same client, if this one is for a command with room."""
+        self._served = served
+        self.access, self.address, self.dialect = client.access, client.address, client.dialect
+        self.carrier = served.carrier
+        self.has_room = holder is not None
+        self.holder = holder or self
+
+    @property
+    def is_turned_away(self) -> bool:
+        return self._served.is_crowded_there and not self.has_room
+
+    @property
+    def client(self) -> Hashable:
+        """Whose turns it takes."""
+        return client_of(self.access, self.address)
+
+    def abort(self) -> None:
+        """It holds nothing."""
+
+
 class ServedCommands:
     """Those that are not answered, and the clients that they come from."""
 
-    def __init__(self, ports: Mapping[int, OwnedPort], send: Callable[[Any], None]) -> None:
+    def __init__(self, ports: Mapping[int, OwnedPort], send: Callable[[Any], None], carrier: Hashable) -> None:
+        """`carrier`: the link, as what it has not sent is counted."""
+        self.carrier = carrier
+        self.is_crowded_there = False  # There is hardly any room for answers at the other end.
         self.origin = b""  # The process at the other end.
         self.is_over = False  # The link is lost.
-        self.clients: dict[int, Client] = {}
+        self.clients: dict[int, ServedClient] = {}
         self._ports = ports
         self._send = send
         self._begun = 0  # The command that is being submitted; 0 if it is answered already.
         self._waiting: dict[int, Cancelable] = {}
-        self._sent: deque[Asked | None] = deque()  # Answers that are not known to have arrived.
+        self.sent = self.arrived = 0  # Answers; and those of them that are known to have arrived, the first ones.
         self.actions: dict[type, Callable[[Any], None]] = {
             Ask: self._asked,
+            AskWithRoom: self._asked,
             AskAgain: self._asked_again,
+            Question: self._questioned,
+            Crowd: self._note_crowd,
             EndAskAgain: self._ended_asking,
             Received: self._received,
             Reach: self._reach,
@@ -70,11 +106,33 @@ class ServedCommands:
     # ── What the other worker sends ─────────────────────────────────────────────────────────────────────────
 
     def _asked(self, entry: Ask) -> None:
-        port = self._ports.get(entry.shard)
-        if port is None:
+        if port := self._ports.get(entry.shard):
+            self._submit(port, entry, self._reply_to(port, entry))
+        else:
             self.answer(entry.number, ELSEWHERE)
-            return
-        self._submit(port, entry, self._reply_to(port, entry))
+
+    def _questioned(self, entry: Question) -> None:
+        reply, port = self._begin(entry.number), self._ports.get(entry.shard)
+        if port is None:
+            reply(ELSEWHERE)
+        else:
+            give = partial(self._give_parts, entry.number)
+            self._waits(entry.number, port.ask(self._client(entry.client), entry.query, give))
+
+    def _give_parts(self, number: int, answer: Any) -> None:
+        if number == self._begun:
+            self._begun = 0
+        over = partial(self.forget, number)
+        if isinstance(answer, Flow):
+            self.keep(number, ServedFlow(number, answer, self._send, over))
+        else:
+            self.keep(number, parts := ServedParts(number, answer, self._send, over))
+            parts.pull()
+
+    def _client(self, number: int) -> ServedClient:
+        if client := self.clients.get(number):
+            return client
+        raise ProtocolError(f"client {number} was not introduced")
 
     def _asked_again(self, entry: AskAgain) -> None:
         port = self._ports.get(entry.shard)
@@ -87,21 +145,21 @@ class ServedCommands:
 
     def _reply_to(self, port: OwnedPort, entry: Ask) -> Reply:
         """What becomes of a command that changes something is logged, until the other end has the answer."""
-        if not changes_something(entry.command):
+        if type(entry.command) in HARMLESS:
             return self._begin(entry.number)
         self._begun = entry.number
-        reply: Reply = Asked(port.origin(self.origin), entry.number, self._give, self)
-        if is_followed(entry.command, _STAGES[entry.stage]):
-            return through(reply, partial(self._follow_stored, port, entry.number, reply))
+        reply: Reply = Asked(port.origin(self.origin), entry.number, self)
+        if is_followed(entry):
+            reply = through(reply, partial(self._follow_stored, port, entry.number, reply))
         return reply
 
     def _submit(self, port: OwnedPort, entry: Ask, reply: Reply) -> None:
         if entry.client == 0:
             self._waits(entry.number, port.submit(entry.command, reply, _STAGES[entry.stage]))
-        elif client := self.clients.get(entry.client):
-            self._waits(entry.number, port.submit_as(client, entry.command, reply, _STAGES[entry.stage]))
         else:
-            raise ProtocolError(f"client {entry.client} was not introduced")
+            client = self._client(entry.client)
+            client = ServedClient(self, client, client) if type(entry) is AskWithRoom else client
+            self._waits(entry.number, port.submit_as(client, entry.command, reply, _STAGES[entry.stage]))
 
     def _ended_asking(self, entry: EndAskAgain) -> None:
         if port := self._ports.get(entry.shard):
@@ -137,7 +195,7 @@ class ServedCommands:
         return port.follow(*place, partial(self._report, number), partial(self.answer, number, ELSEWHERE))
 
     def _introduce(self, entry: Introduce) -> None:
-        self.clients[entry.client] = entry
+        self.clients[entry.client] = ServedClient(self, entry)
 
     def _dismiss(self, entry: Dismiss) -> None:
         self.clients.pop(entry.client, None)
@@ -147,9 +205,10 @@ class ServedCommands:
             port.decide_collected()
 
     def _received(self, entry: Received) -> None:
-        for _ in range(min(entry.count, len(self._sent))):
-            if asked := self._sent.popleft():
-                asked.origin.arrived(asked)
+        self.arrived += entry.count
+
+    def _note_crowd(self, entry: Crowd) -> None:
+        self.is_crowded_there = entry.is_crowded
 
     def _hurry(self, entry: Hurry) -> None:
         pending: Any = self._waiting.get(entry.number)
@@ -176,15 +235,12 @@ class ServedCommands:
         if pending is not None and (self._begun == number or number < 0):
             self._waiting[number] = pending
 
-    def answer(self, number: int, answer: Any, asked: Asked | None = None) -> None:
+    def answer(self, number: int, answer: Any) -> None:
         if number == self._begun:
             self._begun = 0
         self._waiting.pop(number, None)
-        self._sent.append(asked)
+        self.sent += 1
         self._send(Answered(number, pack(answer)))
-
-    def _give(self, asked: Asked, answer: Any) -> None:
-        self.answer(asked.number, answer, asked)
 
     def _report(self, number: int, what: Happening) -> None:
         if what.kind in ENDS:

@@ -14,6 +14,6 @@ class ShardPort:
     def lead_to(self, target: ClientPort) -> None:
         self.submit, self.submit_as, self.refusal = target.submit, target.submit_as, target.refusal
         self.decide_collected, self.waiting = target.decide_collected, target.waiting
-        self.hindrance = target.hindrance
+        self.hindrance, self.ask = target.hindrance, target.ask
         self.when, self.reach = target.when, target.reach
         self.watch, self.follow = target.watch, target.follow

@@ -13,10 +13,10 @@ import socket
 from collections.abc import Callable, Collection
 from typing import ClassVar, Protocol, cast
 
-from penstock.dialects.native.about import ConnectionState
 from penstock.limits import BACKLOG_MAX, PART_BODY_BYTES, PART_BODY_BYTES_CROWDED, UNREAD_BYTES_DEFAULT
 from penstock.model.access import Access
 from penstock.model.answers import Refused
+from penstock.model.connections import ConnectionState
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.room import Room
 from penstock.server.shells.metered import Metered
@@ -156,12 +156,15 @@ class Connection(Metered):
         "_parked",
         "_parked_at",
         "_paused",
+        "_peer_address",
         "_server",
         "_since",
         "_turns",
         "_unsent",
         "begun_at",
         "choked",
+        "heavy_at",
+        "is_light",
         "kept_bytes",
         "opened_at",
         "transport",
@@ -184,7 +187,10 @@ class Connection(Metered):
         self._parked = b""  # What was read and is not handled yet, from `_parked_at` on.
         self._parked_at = 0
         self._paused = False  # Nothing is read.
+        self._peer_address = ""  # Once it is asked for.
         self.was_cheap = False  # The last part that was handled took little time.
+        self.is_light = True  # What comes in small reads counts as light: it sends one request after the other.
+        self.heavy_at = 0  # When it last sent more.
         self.choked = False  # The client does not read what it is sent.
         self._unsent = (0, 0)  # When the client last read something, and how much was left. 0: all is sent.
         self.kept_bytes = 0  # Of a request that is not complete: part of the server's `buffered_bytes`.
@@ -199,9 +205,11 @@ class Connection(Metered):
 
     @property
     def address(self) -> str:
-        """Of the client, without its port."""
-        peer = self.transport.get_extra_info("peername") if self.transport else None
-        return str(peer[0]) if peer else ""
+        """Of the client, without its port. Commands for other processes ask for it each time."""
+        if not self._peer_address and self.transport:
+            peer = self.transport.get_extra_info("peername")
+            self._peer_address = str(peer[0]) if peer else ""
+        return self._peer_address
 
     # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
 
@@ -276,6 +284,7 @@ class Connection(Metered):
 
     def _wait_for_turn(self, data: bytes, *, begins: bool) -> None:
         """Keep what was read for the rotation. `begins`: a first part of it may be handled now."""
+        self.is_light, self.heavy_at = False, self._server.sweeps
         self._park(data)
         if not (begins and self._turns.begin(self)):
             self._pause(True)
@@ -371,6 +380,7 @@ class Connection(Metered):
         """End a connection whose client does not read, does not complete its request, or is silent for too long."""
         if self.transport is None:
             return
+        self.is_light = self.is_light or self._passed(self.heavy_at) > 0
         slow_seconds = self._server.limits.slow_client_seconds
         unsent = self.transport.get_write_buffer_size()
         if unsent != self._unsent[1]:

@@ -11,19 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import Struct
 
-from penstock.dialects.wire.http import (
-    Awaited,
-    Call,
-    Calls,
-    Pending,
-    Request,
-    Response,
-    Stream,
-    Work,
-    error_response,
-)
+from penstock.dialects.wire.http import Awaited, Call, Calls, Request, Response, Stream, Work, error_response
 from penstock.errors import Fault
 from penstock.model.answers import Answer
+from penstock.model.client import Pending
 from penstock.model.commands import Command
 from penstock.server.quotas.meter import Meter
 from penstock.server.shards.remote_requests import SentRequest

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-from penstock.dialects.wire.http import BodyRule, Headers, Pending, Request, Response
+from penstock.dialects.wire.http import BodyRule, Headers, Request, Response
 from penstock.model.answers import Answer
-from penstock.model.client import Client
+from penstock.model.client import Client, Pending
 from penstock.model.commands import Command
+from penstock.model.queries import Query
 from penstock.server.shells.connection import Limits
 from penstock.server.shells.exchanges import Route
 
@@ -34,6 +35,9 @@ class Handler(Protocol):
     def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
         """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled if
         the client goes away first, and given up if it may have gone."""
+
+    def ask(self, client: Client, query: Query, reply: Callable[[Any], None], /) -> Pending | None:
+        """The same for a question."""
 
     def decide_collected(self) -> None:
         """Decide the commands submitted so far. Called before those of a request that did not wait for the answer to

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from penstock.dialects.wire.http import Headers, Request, announced_bytes
-from penstock.limits import BODY_BYTES_UNASKED, KNOWN_HEAD_BYTES_MAX, KNOWN_HEADS_MAX, LIGHT_BYTES_MAX
+from penstock.limits import BODY_BYTES_UNASKED, KNOWN_HEAD_BYTES_MAX, KNOWN_HEADS_MAX
 from penstock.model.access import NOBODY, Access
 from penstock.server.shells.exchanges import Drain, Exchange, Result, Route
 
@@ -64,7 +64,7 @@ class KnownHeads:
         """Accept a read that is one whole request, if its head or its header fields were seen before."""
         head = self.heads.get(data[:head_end])
         if head is not None and len(data) == head.request_bytes:
-            connection.usual = head if len(data) <= LIGHT_BYTES_MAX else None
+            connection.usual = head
             connection.accept_known(head, data)
             return True
         line_end = data.find(b"\r\n")

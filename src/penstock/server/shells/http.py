@@ -1,7 +1,5 @@
-"""The HTTP shell: one connection, and its answers in the order of its requests. No tasks, no futures.
-
-`requests.py` and `heads.py` make requests from bytes. A whole request is handed to a handler, which answers at once
-or later. Requests may be pipelined: answers are sent in the order of the requests, whichever is ready first.
+"""The HTTP shell: one connection, and its answers in the order of its requests, which may be pipelined. No tasks, no
+futures. `requests.py` and `heads.py` make requests from bytes; a handler answers them, at once or later.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httptools
 
@@ -19,7 +17,6 @@ from penstock.dialects.wire.http import (
     Call,
     Calls,
     Headers,
-    Pending,
     Response,
     Stream,
     Work,
@@ -30,9 +27,10 @@ from penstock.dialects.wire.http import refusal as refusal_response
 from penstock.errors import Fault
 from penstock.limits import LIGHT_BYTES_MAX, PART_BYTES, PART_BYTES_CROWDED, PIPELINE_REQUESTS_MAX
 from penstock.model.access import NOBODY, Access
-from penstock.model.answers import Answer, Refused
-from penstock.model.client import Client
+from penstock.model.answers import Refused
+from penstock.model.client import Client, Pending
 from penstock.model.commands import Command
+from penstock.model.queries import Query
 from penstock.server.quotas.work import paying
 from penstock.server.shells import outbox
 from penstock.server.shells.client_certificate import certificate_name
@@ -126,19 +124,19 @@ class HttpConnection(Connection):
     def _read(self, data: bytes) -> None:
         if self.meter is not None:
             self._count_read(self.meter, len(data))
-        if not self.begun_at:
-            usual = self.usual
-            if usual is not None and len(data) == usual.request_bytes and data.startswith(usual.text):
-                self._turns.light += 1
+        size, usual = len(data), self.usual
+        if usual and (self.begun_at or size != usual.request_bytes or not data.startswith(usual.text)):
+            usual = None
+        if size <= LIGHT_BYTES_MAX and (usual or not self._parked):
+            self._turns.light += self.is_light
+            if usual:
                 self.accept_known(usual, data)
-                return
-        if len(data) <= LIGHT_BYTES_MAX and not self._parked:
-            self._turns.light += 1
-            self._receive(data)
-        elif self._parked or not is_light(data):
+            else:
+                self._receive(data)
+        elif self._parked or not (usual or is_light(data)):
             self._wait_for_turn(data, begins=True)
             self._pace()
-        elif not self._turns.handle(self, self._receive, data):
+        elif not self._turns.handle(self, partial(self.accept_known, usual) if usual else self._receive, data):
             self._wait_for_turn(data, begins=False)
 
     def _receive(self, data: bytes) -> None:
@@ -311,7 +309,10 @@ class HttpConnection(Connection):
         self._pause(True)
         return True
 
-    def _submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
+    def _submit(self, client: Client, command: Command | Query, reply: Callable[[Any], None]) -> Pending | None:
+        if isinstance(command, Query):
+            with paying(self.meter):
+                return self._server.handler.ask(client, command, reply)
         submit = self._server.submit if self.meter is None else partial(self._submit_metered, self._server.submit)
         return submit(client, command, reply)
 

@@ -12,7 +12,7 @@ from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Refused
 from penstock.model.client import Client
 from penstock.server.quotas.meter import Meter
-from penstock.server.quotas.quotas import Quotas, network_of
+from penstock.server.quotas.quotas import Quotas, client_of, network_of
 from penstock.server.room import Room
 
 logger = logging.getLogger(__name__)
@@ -53,8 +53,7 @@ class Metered(asyncio.Protocol):
     @property
     def client(self) -> Hashable:
         """Whose turns it takes: an identity, or an address."""
-        access = self._identity
-        return access.identity if access and access is not EVERYTHING and access is not NOBODY else (self._address(),)
+        return client_of(self._identity, self.address)
 
     def _address(self) -> str:
         """The address of the client, as it is counted."""

@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, cast
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.order import CommandOrder
 from penstock.limits import LIGHT_BYTES_MAX, OUTBOX_PIECE_BYTES, ROOM_EACH_BYTES
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer, Refused
-from penstock.model.client import Client
+from penstock.model.client import Cancelable, Client
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.values import Stage
@@ -95,7 +94,7 @@ class PeerConnection(Connection, LoopPeer):
         if self.meter is not None:
             self._count_read(self.meter, len(data))
         if len(data) <= LIGHT_BYTES_MAX and not (self._backlog or self._parked):
-            self._turns.light += 1
+            self._turns.light += self.is_light
             if self._handle(data):
                 self._turns.join(self)
         else:

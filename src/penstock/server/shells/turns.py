@@ -39,6 +39,7 @@ from penstock.limits import (
     TURN_CROWDED_PARTS_MAX,
     TURN_CROWDED_SECONDS,
     TURN_DEBT_SECONDS_MAX,
+    TURN_LIGHT_SECONDS,
     TURN_MANY,
     TURN_QUIET_SECONDS,
     TURN_REMEMBER_SECONDS,
@@ -99,6 +100,7 @@ class Turns:
         self._light_seen = 0
         self._light_at = 0.0  # When light requests were last seen.
         self._crowded_until = 0.0
+        self._dear_until = 0.0  # The latest of any client.
         self._clients: dict[Hashable, _Client] = {}
         self._queue: list[tuple[float, int, _Client]] = []  # A heap of those with takers, by what they have spent.
         self._numbers = count()
@@ -111,22 +113,35 @@ class Turns:
         self._rest_until = 0.0
         self._timer: asyncio.TimerHandle | None = None  # Set while the rotation pauses.
 
-    def crowded(self) -> bool:
+    def crowded(self, now: float) -> bool:
         """Whether light requests have arrived lately."""
         if self.light != self._light_seen:
             self._light_seen = self.light
-            self._light_at = self._clock()
-            self._crowded_until = self._light_at + TURN_REMEMBER_SECONDS
+            self._light_at = now
+            self._crowded_until = now + TURN_REMEMBER_SECONDS
             return True
-        return self._crowded_until > 0 and self._clock() < self._crowded_until
+        return now < self._crowded_until
+
+    def spend(self, seconds: float) -> None:
+        """So much was spent on something of the rotation after its turn: the others have the time back."""
+        now = self._clock()
+        if self.crowded(now):
+            self._rest_until = max(self._rest_until, now) + TURN_REST * seconds
+
+    def note_heavy(self) -> None:
+        """What a read has led to takes long: it was not light."""
+        if self.light > self._light_seen:
+            self.light -= 1
 
     # ── What was just read ──────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, taker: Taker) -> bool:
         """Do a first part now, and the rest in the rotation. False: all of it has to wait for the rotation, because
         in this turn of the event loop many others have begun: a thousand first parts would take a second."""
-        now, crowded = self._clock(), self.crowded()
-        if not self._may_begin(taker, now, crowded=crowded):
+        now = self._clock()
+        crowded = self.crowded(now)
+        is_resting = crowded and self._is_resting(now)
+        if is_resting or not self._may_begin(taker, now, crowded=crowded):
             self.join(taker)
             return False
         self._note_begun(now)
@@ -139,13 +154,14 @@ class Turns:
     def handle(self, taker: Taker, receive: Callable[[bytes], None], data: bytes) -> bool:
         """Handle all of what may be one request, small or with a thousand messages. What turns out to be cheap is
         light, and the rest is paid for. False: it has to wait for the rotation."""
-        began, crowded = self._clock(), self.crowded()
+        began = self._clock()
+        crowded = self.crowded(began)
         if not self._may_begin(taker, began, crowded=crowded):
             return False
         receive(data)
-        if self._clock() - began <= TURN_COSTLY_CROWDED_SECONDS:
-            client = self._clients.get(taker.client)
-            if client is None or client.dear_until < began:
+        seconds = self._clock() - began
+        if seconds <= TURN_COSTLY_CROWDED_SECONDS:
+            if seconds <= TURN_LIGHT_SECONDS and (self._dear_until < began or not self._was_dear(taker, began)):
                 self.light += 1
             taker.was_cheap = True
         else:
@@ -160,6 +176,11 @@ class Turns:
         if self._began_at is not None and now - self._began_at >= most:
             return False
         return not _debt_seconds(taker)
+
+    def _was_dear(self, taker: Taker, now: float) -> bool:
+        """Whether its client has taken much lately."""
+        client = self._clients.get(taker.client)
+        return client is not None and client.dear_until >= now
 
     def _is_dear(self, taker: Taker, now: float) -> bool:
         """Whether its client has taken much lately, or waits for more already."""
@@ -182,7 +203,7 @@ class Turns:
         now = self._clock()
         taker.was_cheap = now - began <= TURN_COSTLY_CROWDED_SECONDS
         if not taker.was_cheap:
-            client.dear_until = now + TURN_REMEMBER_SECONDS
+            self._dear_until = client.dear_until = now + TURN_REMEMBER_SECONDS
         if now - began > (TURN_COSTLY_CROWDED_SECONDS if crowded else TURN_COSTLY_SECONDS):
             self._decide()
             now = self._clock()
@@ -239,12 +260,14 @@ class Turns:
 
     def _run(self) -> None:
         self._run_is_due = False
-        now, crowded = self._clock(), self.crowded()
+        now = self._clock()
+        crowded = self.crowded(now)
         if crowded and (self._is_resting(now) or (now - self._ran_at < TURN_REST_SECONDS_MAX and self._busy())):
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(TURN_REST_SECONDS_MAX, self._end_rest)
             return
         self._stop_resting()
+        began = now
         until = now + (TURN_CROWDED_SECONDS if crowded else TURN_SECONDS)
         left = TURN_CROWDED_PARTS_MAX if crowded else 0
         while self._queue:
@@ -252,6 +275,9 @@ class Turns:
             left -= 1
             if left == 0 or now >= until:
                 break
+        if crowded and now >= self._rest_until:
+            self._decide()  # Many cheap parts together are paid for too, with what they lead to.
+            self.spend(self._clock() - began)
         self._ran_at = now
         if self._queue:
             self._run_soon()
@@ -277,8 +303,9 @@ class Turns:
         return now
 
     def _is_resting(self, now: float) -> bool:
-        """Whether all others leave the time to light requests, because they have just taken much."""
-        return now < self._rest_until and now - self._light_at < TURN_QUIET_SECONDS
+        """Whether all others leave the time to light requests, because they have just taken much. Those that wait for
+        the disk are there, too."""
+        return now < self._rest_until and (now - self._light_at < TURN_QUIET_SECONDS or self._busy())
 
     def _end_rest(self) -> None:
         self._timer = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.answers import Answer
+from penstock.model.client import Cancelable
 
 if TYPE_CHECKING:
     from penstock.server.shells.ws import WsConnection

@@ -14,13 +14,15 @@ from penstock.dialects.wire.http import Response, Steps, error_response
 from penstock.errors import Fault
 from penstock.limits import WORKS_AT_ONCE_MAX
 from penstock.model.answers import Answer
+from penstock.model.client import Cancelable
 from penstock.model.commands import Command
+from penstock.model.queries import Query
 from penstock.server.quotas.meter import Meter
 from penstock.server.shells.turns import Turns
 
 logger = logging.getLogger(__name__)
 
-Submit = Callable[[Command, Callable[[Answer], None]], object]
+Submit = Callable[[Command | Query, Callable[[Answer], None]], Cancelable | None]
 Done = Callable[[Response], None]
 
 
@@ -121,7 +123,7 @@ class Asker:
 class Worker:
     """Makes one answer, and calls `done` with it unless it was cancelled."""
 
-    __slots__ = ("_answer", "_done", "_over", "_steps", "_submit", "_turns", "meter", "was_cheap")
+    __slots__ = ("_answer", "_done", "_over", "_pending", "_steps", "_submit", "_turns", "meter", "was_cheap")
 
     @property
     def client(self) -> Hashable:
@@ -136,6 +138,7 @@ class Worker:
         self._done = done
         self._answer: Answer | None = None  # To the command of the last part.
         self._over = False
+        self._pending: Cancelable | None = None
         turns.join(self)
 
     def take_turn(self, *, crowded: bool) -> bool:  # noqa: ARG002 - A step is small in any case.
@@ -153,7 +156,7 @@ class Worker:
             return False
         if command is None:
             return True
-        self._submit(command, self._go_on)
+        self._pending = self._submit(command, self._go_on)
         return False
 
     def _go_on(self, answer: Answer) -> None:
@@ -167,4 +170,6 @@ class Worker:
 
     def cancel(self) -> None:
         self._over = True
+        if self._pending:
+            self._pending.cancel()
         self._steps.close()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
-from penstock.dialects.wire.conversation import Cancelable, Conversation
+from penstock.dialects.wire.conversation import Conversation
 from penstock.dialects.wire.frames import (
     BINARY,
     CLOSE,
@@ -49,6 +49,7 @@ from penstock.limits import (
 )
 from penstock.model.access import NOBODY, Access
 from penstock.model.answers import Answer, Refused
+from penstock.model.client import Cancelable
 from penstock.model.commands import Command, Fetch, FinishMany, Publish
 from penstock.model.values import Stage
 from penstock.server.shells.http_server import HttpServer

@@ -12,12 +12,12 @@ must be logged as the client gets it: whoever stands between the writer and the 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.decoding import decode_msgpack
@@ -55,25 +55,27 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Via(Protocol):
+    """A link over which commands come."""
+
     is_over: bool  # What was asked over it and is not decided, is not wanted any more.
+    sent: int  # Answers,
+    arrived: int  # and those of them that are known to have arrived: the first ones.
+
+    def answer(self, number: int, answer: Any) -> None: ...
 
 
-class Asked:
-    """The reply to a command that came from another process."""
+class Asked(Struct, eq=False):
+    """The reply to a command that came from another process. There is one for each, so it does little."""
 
-    __slots__ = ("_give", "has_arrived", "number", "origin", "record", "via")
-
-    def __init__(self, origin: Origin, number: int, give: Callable[[Asked, Any], None], via: Via) -> None:
-        """`via`: the link over which it came."""
-        self._give = give
-        self.via = via
-        self.has_arrived = False  # Its answer.
-        self.number = number
-        self.origin = origin
-        self.record: Record | None = None  # Where in the log its outcome is.
+    origin: Origin
+    number: int
+    via: Via
+    is_noted: bool = False  # What became of it is in the log, or in the batch that collects.
+    at: int = 0  # Which of the answers that were sent over the link is its own. 0: it is not sent.
 
     def __call__(self, answer: Any) -> None:
-        self._give(self, answer)
+        self.via.answer(self.number, answer)
+        self.at = self.via.sent
 
 
 class Through:
@@ -109,23 +111,18 @@ def is_over(reply: Reply) -> bool:
 class Record:
     """One or more records of a process that asks, as they are in the log."""
 
-    __slots__ = ("asked", "count", "is_over", "left")
+    __slots__ = ("asked", "count", "is_over")
 
-    def __init__(self, count: int, asked: Sequence[Asked], *, is_over: bool = True) -> None:
+    def __init__(self, count: int, asked: list[Asked], *, is_over: bool = True) -> None:
         self.count = count
+        self.asked = asked  # It is kept until these answers have arrived.
         self.is_over = is_over  # Nobody waits for more than is known here.
-        self.await_(asked)
 
-    def await_(self, asked: Sequence[Asked]) -> None:
-        """It is kept until these answers have arrived."""
-        self.asked = asked
-        self.left = sum(not each.has_arrived for each in asked)
-        for each in asked:
-            each.record = self
-
-    @property
     def may_go(self) -> bool:
-        return self.is_over and not self.left
+        asked = self.asked
+        while asked and 0 < asked[-1].at <= asked[-1].via.arrived:
+            asked.pop()
+        return self.is_over and not asked
 
 
 class Origin:
@@ -135,34 +132,24 @@ class Origin:
         self.name = name
         self.first, self.end = known.forgotten, known.end  # The numbers of the records that are not to be forgotten.
         # Those that an earlier process has left count as arrived when everything was asked again.
-        self.records = deque([Record(len(known.records), (), is_over=False)] if known.records else [])
+        self.records = deque([Record(len(known.records), [], is_over=False)] if known.records else [])
         self.found: list[Asked] = []  # Asked again, and known.
         self.outcomes: dict[int, Any] | None = None  # By number, while commands are asked again.
-
-    def arrived(self, asked: Asked) -> None:
-        """The other process has the answer."""
-        asked.has_arrived = True
-        if asked.record:
-            asked.record.left -= 1
-            self._tidy()
 
     def ended_asking(self, via: object) -> None:
         """Whatever it was not answered before over another link, it has asked again over this one."""
         for record in self.records:
             record.is_over = True
-            record.await_([asked for asked in record.asked if asked.via is via])
+            record.asked = [asked for asked in record.asked if asked.via is via]
         if self.found and self.records:
-            self.records[0].await_([*self.records[0].asked, *self.found])
+            self.records[0].asked += self.found
         self.found, self.outcomes = [], None
-        self._tidy()
-
-    def _tidy(self) -> None:
-        records = self.records
-        while records and records[0].may_go:
-            self.first += records.popleft().count
 
     def agree(self, known: Asker) -> int:
-        """A log that failed may have lost its last records. Returns how many of the oldest are to be forgotten."""
+        """A log that failed may have lost its last records. Returns how many of the oldest are to be forgotten,
+        because their answers have arrived."""
+        while self.records and self.records[0].may_go():
+            self.first += self.records.popleft().count
         while self.records and self.end > known.end:
             last = self.records[-1]
             lost = min(last.count, self.end - known.end)
@@ -174,10 +161,10 @@ class Origin:
         self.first = min(max(self.first, known.forgotten), self.end)
         return self.first - known.forgotten
 
-    def add(self, answered: Sequence[Asked]) -> None:
-        self.records.append(Record(1, answered))
+    def add(self, asked: list[Asked]) -> None:
+        """One more record, with what became of these."""
+        self.records.append(Record(1, asked))
         self.end += 1
-        self._tidy()
 
 
 class OutcomeRecords:
@@ -201,22 +188,34 @@ class OutcomeRecords:
 
     def note(self) -> None:
         """Log what has become of commands in the batch that collects."""
-        decided: dict[Origin, list[tuple[Asked, Any]]] = {}
+        decided: defaultdict[bytes, list[tuple[Asked, Any]]] = defaultdict(list)
+        entry: Any  # A reply, and its answer.
         for held in self._commit.decided():
-            for reply, answer in held:
-                if type(reply) is Asked:
-                    asked, final = reply, answer
-                elif type(reply) is Through:
-                    asked, final = reply.resolved(answer)
-                else:
+            for entry in held:
+                reply = entry[0]
+                if type(reply) is Through:
+                    entry = reply.resolved(entry[1])
+                    reply = entry[0]
+                elif type(reply) is not Asked:
                     continue
-                if asked.record is None and _has_done_something(final):
-                    decided.setdefault(asked.origin, []).append((asked, final))
-        for origin, answered in decided.items():
-            answered.sort(key=_number_of)
-            forgotten = origin.agree(self._known(origin.name))
-            self._executor.decide(NoteDecided(forgotten, origin.name, _encode(_runs(answered))))
+                answer = entry[1]
+                is_done = type(answer) is not Refused and (answer or type(answer) is Pulled)
+                if is_done and not reply.is_noted:  # A pull that brings nothing may have stored results.
+                    reply.is_noted = True
+                    decided[reply.origin.name].append(entry)
+        for name, answered in decided.items():
+            origin = self.origin(name)
+            forgotten = origin.agree(self._known(name))
+            self._executor.decide(NoteDecided(forgotten, name, _encode(_runs(answered))))
             origin.add([asked for asked, _ in answered])
+        if decided:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Processes of which the log knows nothing any more."""
+        known = self._executor.engine.outcomes.by_origin
+        if len(self._origins) > len(known):
+            self._origins = {name: origin for name, origin in self._origins.items() if name in known}
 
     def answer_again(self, origin: Origin, number: int, reply: Reply, stage: Stage) -> bool:
         """Answer a command that was asked before. False if it was not carried out."""
@@ -225,7 +224,7 @@ class OutcomeRecords:
             return False
         if asked := _asked_by(reply):
             origin.found.append(asked)
-        self._give_again(answer, partial(_unless_refused, reply), stage)
+        self._give_again(answer, unless_refused(reply), stage)
         return True
 
     def _find(self, origin: Origin, number: int) -> Answer | None:
@@ -258,19 +257,14 @@ def _asked_by(reply: Reply) -> Asked | None:
     return reply if isinstance(reply, Asked) else None
 
 
-def _unless_refused(reply: Reply, answer: Answer) -> None:
-    """What was done is not refused, whatever keeps its answer from being given."""
-    is_refused = isinstance(answer, Refused) and answer.reason is Reason.UNAVAILABLE
-    reply(Refused(Reason.OUTCOME_UNKNOWN, answer.detail) if is_refused else answer)  # type: ignore[union-attr]
+def unless_refused(reply: Reply) -> Reply:
+    """For what was done: it is not refused, whatever keeps its answer from being given."""
 
+    def give(answer: Answer) -> None:
+        is_refused = isinstance(answer, Refused) and answer.reason is Reason.UNAVAILABLE
+        reply(Refused(Reason.OUTCOME_UNKNOWN, answer.detail) if is_refused else answer)  # type: ignore[union-attr]
 
-def _has_done_something(answer: Any) -> bool:
-    """It may have. A pull that brings nothing may have stored results."""
-    return type(answer) is not Refused and (bool(answer) or type(answer) is Pulled)
-
-
-def _number_of(answered: tuple[Asked, Any]) -> int:
-    return answered[0].number
+    return give
 
 
 # ── Runs ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -300,10 +294,12 @@ def _run(number: int, count: int, answer: Any) -> _Run:
 
 def _follows(first: Any, answer: Any, distance: int) -> bool:
     """Whether an answer tells of the message that comes so long after that of the first one."""
-    if isinstance(first, list | tuple):
-        is_one = isinstance(answer, list | tuple) and len(first) == 1 == len(answer)
-        return is_one and _comes_after(first[0], answer[0], distance)
-    return type(answer) not in _WITH_BODIES and bool(answer == first)
+    kind = type(first)
+    if kind is not type(answer):
+        return False
+    if kind is list or kind is tuple:
+        return len(first) == 1 == len(answer) and _comes_after(first[0], answer[0], distance)
+    return kind not in _WITH_BODIES and bool(answer == first)
 
 
 def _comes_after(first: Any, item: Any, distance: int) -> bool:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from penstock.dialects.wire.order import DECIDED_TOGETHER
 from penstock.limits import RUN_MESSAGES_MAX, RUNS_TOGETHER_MAX
 from penstock.model.answers import Delivery, Receipts, Refused
 from penstock.model.commands import (
+    DECIDED_TOGETHER,
     Command,
     Fetch,
     Finish,
@@ -45,6 +45,10 @@ class _Rule(NamedTuple):
     is_alike: Callable[[Any], object] | None  # Those with the same value are; None: all are.
     merged: Callable[[list[Any]], Command]  # One command for several.
     parts: Callable[[list[Any], Any], Any]  # The answer of each from the answer of all.
+
+
+def _is_alike(fetch: Any) -> object:
+    return fetch.queue, fetch.lease_ns, fetch.consumer, fetch.confirm, fetch.bytes_max
 
 
 def _merged_publish(publishes: list[Any]) -> Command:
@@ -122,7 +126,7 @@ class Collector:
                 self._commit.hold_all(together, rule.parts(commands, answer))
 
     def _fetch_together(self, fetches: list[Entry]) -> None:
-        for together in _grouped(fetches, lambda fetch: (fetch.queue, fetch.lease_ns, fetch.consumer, fetch.confirm)):
+        for together in _grouped(fetches, _is_alike):
             deliveries: Sequence[Delivery] = ()
             if len(together) > 1 and not self._serving.room.is_empty:
                 together = self._with_room(together)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.limits import SECOND_NS
+from penstock.model.client import Cancelable
 from penstock.model.values import Nanos, Stage
 from penstock.server.room import Room
 from penstock.server.writer.port import Reply

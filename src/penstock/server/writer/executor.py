@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 _OBSERVED = kinds_where(lambda row: row.about in ("queue", "schedule", "token"))
 READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
-_LIMITED = frozenset((Fetch, Pull, Receive))  # They say how large their answer may be.
+LIMITED = frozenset((Fetch, Pull, Receive))  # They say how large their answer may be.
 
 
 class Executor:
@@ -74,8 +74,8 @@ class Executor:
         Raises `NoRoomError` if there is none."""
         if not free:
             raise NoRoomError
-        if free < FETCH_BYTES_MAX and type(command) in _LIMITED:
-            command = replace(command, bytes_max=free)
+        if free < FETCH_BYTES_MAX and type(command) in LIMITED:
+            command = replace(command, bytes_max=min(free, cast("Any", command).bytes_max))
         return self.decide(command, takes_room=True)
 
     def decide(self, command: Command, *, takes_room: bool = False) -> Answer:

@@ -20,8 +20,9 @@ from penstock.errors import DamagedExtentError, FencedError, Reason
 from penstock.limits import BATCH_BYTES_MAX, DOUBT_SECONDS, SECOND_NS, UNREAD_BYTES_DEFAULT
 from penstock.model.answers import Done, Refused
 from penstock.model.client import Client
-from penstock.model.commands import Command, Fetch, Publish, PublishRun, Waiting
+from penstock.model.commands import Command, Publish, PublishRun, Waiting
 from penstock.model.kinds import Kind
+from penstock.model.queries import Ask, Query
 from penstock.model.values import Nanos, Position, Stage
 from penstock.server.measures import Samples, one
 from penstock.server.room import Room
@@ -82,6 +83,7 @@ class Loop:
         self.origin, self.answer_again = outcomes.origin, outcomes.answer_again
         self.gate = Gate(self.submit, self._queue_name)
         self.submit_as, self.refusal = self.gate.submit, self.gate.refusal
+        self.ask: Ask = _nobody  # Its services answer, once there are some.
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self.decide_collected = self._collector.decide
         self.events_by_kind = self.executor.events_by_kind
@@ -108,22 +110,20 @@ class Loop:
             if self._serving.hand_over(command, reply):
                 return None
         waiter: Waiter | None = None
-        if kind in collected:
-            entries = collected[kind]
-        elif kind in COLLECTED:
-            if collected and (kind is PublishRun or PublishRun in collected):
-                self.decide_collected()  # Or a client's run and its other messages could change places.
-            entries = collected[kind] = []
-        else:
+        if kind in READS and (client is not None or getattr(command, "wait_ns", None)):
+            waiter = Waiter(self._serving, cast("Waiting", command), reply, stage, client)
+        if kind not in COLLECTED or (waiter and (waiter.is_long or waiter.is_turned_away)):
             self.decide_collected()
-            if kind in READS and (client is not None or getattr(command, "wait_ns", None)):
-                waiter = Waiter(self._serving, cast("Waiting", command), reply, stage, client)
             self._serving.answer_or_wait(command, reply, stage, waiter)
             if self.waiters.woken:
                 self._serving.wake()
             return waiter if waiter and waiter.patient else None
-        if type(command) is Fetch and (client is not None or command.wait_ns):
-            waiter = Waiter(self._serving, command, reply, stage, client)
+        if kind in collected:
+            entries = collected[kind]
+        else:
+            if collected and (kind is PublishRun or PublishRun in collected):
+                self.decide_collected()  # Or a client's run and its other messages could change places.
+            entries = collected[kind] = []
         entries.append((command, reply, stage, waiter))
         if len(entries) >= COLLECTED[kind]:
             self.decide_collected()
@@ -270,8 +270,12 @@ class Loop:
         give([(reply, refusal) for reply in refused])
         self.on_failure(error)
 
+    def settle_doubt(self, end: int) -> None:
+        """Others have the log now. It went up to this offset before."""
+        self._doubts.resolve(end, _unwritable("others have it now"))
+
     def end_doubt(self) -> None:
-        """It takes too long to read the log again, or others have it now."""
+        """It takes too long to read the log again, or nobody knows what is in it."""
         self._doubts.end(Refused(Reason.OUTCOME_UNKNOWN, f"the log cannot be written: {self.failure}"))
 
     def revive(self, engine: Engine, log: Log) -> None:
@@ -308,3 +312,7 @@ class Loop:
 
 def _unwritable(reason: str) -> Refused:
     return Refused(Reason.UNAVAILABLE, f"the log cannot be written: {reason}")
+
+
+def _nobody(_: Client, query: Query, reply: Reply) -> None:
+    reply(Refused(Reason.UNAVAILABLE, f"nobody answers {type(query).__name__} here"))

@@ -6,17 +6,19 @@ the state of the writer, read the log, and be called when something happens.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.engine.engine import Engine
 from penstock.engine.schedules import Planned
-from penstock.errors import DamagedExtentError
+from penstock.errors import DamagedExtentError, Reason
 from penstock.model.answers import Refused
-from penstock.model.client import Client
+from penstock.model.client import Cancelable, Client
+from penstock.model.client import Pending as PendingAnswer
 from penstock.model.commands import Command, Waiting
 from penstock.model.happening import Happening
+from penstock.model.queries import Query
 from penstock.model.values import Nanos, Position, Stage
 from penstock.server.room import Room
 from penstock.server.tally import Tally
@@ -28,6 +30,8 @@ from penstock.server.writer.recent import Recent
 from penstock.storage.port import Log
 
 Reply = Callable[[Any], None]  # Called with the answer.
+# To a command of another process, which has no room for the answer. It is asked again with room.
+COME_AGAIN = Refused(Reason.UNAVAILABLE, "there is no room for the answer where it was asked")
 Report = Callable[[Happening], None]
 Lost = Callable[[], None]
 
@@ -36,15 +40,29 @@ def nobody() -> None:
     """For a caller that does not ask."""
 
 
-class Pending(Cancelable, Protocol):
-    """A command that may wait for a message or a result. `cancel` if the client has gone away: it is not answered."""
+class Pending(PendingAnswer, Protocol):
+    """A command that may wait for a message or a result."""
 
     @property
     def is_waiting(self) -> bool:
         """False if it is answered, about to be answered, or not decided yet."""
 
+
+class Answering:
+    """An answer that a task makes."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self._task.done()
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
     def give_up(self) -> None:
-        """Answer with what there is: now, or as soon as the command is decided."""
+        """It comes when it is made."""
 
 
 class ClientPort(Protocol):
@@ -59,6 +77,10 @@ class ClientPort(Protocol):
 
     def refusal(self, client: Client, command: Command) -> Refused | None:
         """Why a client may not send a command; None if it may."""
+
+    def ask(self, client: Client, query: Query, reply: Reply, /) -> PendingAnswer | None:
+        """Answer a question of a client, when what the answer has seen is durable. `reply` is called once, unless
+        what is returned is cancelled first."""
 
     def decide_collected(self) -> None:
         """Decide the commands submitted so far, so that no later one is decided together with them."""

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.limits import NEVER_NS, SECOND_NS
+from penstock.model.client import Cancelable
 from penstock.model.values import Nanos
 
 

@@ -12,11 +12,11 @@ from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull
 from penstock.model.schedule_commands import RunDue
 from penstock.model.values import Key, Stage
 from penstock.server.room import NoRoomError
-from penstock.server.writer.asked import is_over
+from penstock.server.writer.asked import is_over, through, unless_refused
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
 from penstock.server.writer.fetches import Fetches
-from penstock.server.writer.port import Reply
+from penstock.server.writer.port import COME_AGAIN, Reply
 from penstock.server.writer.scheduler import Deadline, Scheduler
 from penstock.server.writer.waiters import Waiter, Waiters, WaitersByKey, Watch
 from penstock.storage.port import BeingFetchedError
@@ -97,7 +97,7 @@ class Serving:
 
     def answer_or_wait(self, command: Command, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
         try:
-            answer = self.carry_out(command, self.room_for(waiter) if waiter else None)
+            answer = self.carry_out(command, self.room_for(waiter, long=waiter.long) if waiter else None)
         except NoRoomError:
             self._wait_for_room(cast("Waiter", waiter))
             return
@@ -111,11 +111,17 @@ class Serving:
         if type(command) is Pull:
             self._wake_passed(command)
 
-    def room_for(self, waiter: Waiter) -> int | None:
-        """How large the answer may be; None for a service, which counts itself what it has."""
-        return self.room.free(waiter.holder) if waiter.needs_room else None
+    def room_for(self, waiter: Waiter, *, long: int = 0) -> int | None:
+        """How large the answer may be; None for a service, which counts itself what it has. `long`: it takes long,
+        so it has to be its turn. Whoever waits for a message need not wait for that too: there are few."""
+        if not waiter.needs_room:
+            return None
+        return 0 if waiter.is_turned_away else self.room.free(waiter.holder, long=long)
 
     def _wait_for_room(self, waiter: Waiter) -> None:
+        if waiter.is_turned_away:
+            waiter.reply(COME_AGAIN)
+            return
         self.crowded[waiter] = None
         self.room.wait(waiter.holder, waiter)
 
@@ -154,8 +160,11 @@ class Serving:
 
     def _wait(self, waiter: Waiter, answer: Answer) -> None:
         if type(waiter.command) is Pull:
+            if waiter.command.results:  # They are stored.
+                waiter.reply = through(waiter.reply, unless_refused(waiter.reply))
             waiter.command = self._executor.engine.waiting(waiter.command)
         self._waiters.count += 1
+        waiter.decided_at = 0.0  # It was not its turn when it is woken.
         now = self._executor.now()
         waiter.until = waiter.until or now + waiter.command.wait_ns
         waiter.timer = self._scheduler.after(max(0, waiter.until - now), lambda: self.give_up(waiter))

@@ -7,18 +7,19 @@ keys; then `serving.py` decides the commands of their clients again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.dialects.wire.conversation import Cancelable
 from penstock.engine.engine import Engine
-from penstock.limits import NEVER_NS
+from penstock.limits import NEVER_NS, ROOM_LONG_MESSAGES
 from penstock.model.answers import Answer, Done, Pulled, Received, Refused
-from penstock.model.client import Client
-from penstock.model.commands import AwaitResult, Command, Fetch, Pull, Receive, Waiting
+from penstock.model.client import Cancelable, Client
+from penstock.model.commands import AwaitResult, Command, Fetch, Pull, ReadClaimed, Receive, Waiting
 from penstock.model.events import MessageEvent, MessageRun, QueuedRun
 from penstock.model.kinds import MOVES, Kind, kinds_where
 from penstock.model.values import Key, Nanos, Stage
 from penstock.server.room import Holder
+from penstock.server.writer.asked import through
 from penstock.server.writer.port import Reply
 from penstock.server.writer.scheduler import Deadline, Scheduler
 
@@ -39,7 +40,12 @@ class Waiter:
     """A client that waits, or may have to: for a message, or for room for the answer. `cancel` it if it has gone
     away, even before it waits."""
 
-    __slots__ = ("_client", "_serving", "canceled", "command", "patient", "reply", "stage", "timer", "until")
+    size = 0  # One message is enough.
+
+    __slots__ = (
+        *("_client", "_serving", "canceled", "command", "decided_at", "long"),
+        *("patient", "reply", "stage", "timer", "until"),
+    )
 
     def __init__(
         self, serving: Serving, command: Waiting, reply: Reply, stage: Stage, client: Client | None = None
@@ -54,6 +60,22 @@ class Waiter:
         self.until: Nanos = 0  # When it stops waiting, once it has begun.
         self.canceled = False
         self.patient = getattr(command, "wait_ns", 0) > 0
+        asked = _messages_asked(command) if client is not None else 0
+        self.long = asked if asked > ROOM_LONG_MESSAGES else 0
+        self.decided_at = 0.0
+        if self.long:
+            self.reply = through(reply, partial(self._give_long, reply))
+
+    @property
+    def is_long(self) -> bool:
+        """The answer may have many messages: `long` of them."""
+        return self.long > 0
+
+    @property
+    def is_turned_away(self) -> bool:
+        """Its client is that of another process, which has no room for the answer now."""
+        room = self._serving.room
+        return bool(room.on_crowded) and getattr(self._client, "is_turned_away", False)
 
     @property
     def needs_room(self) -> bool:
@@ -68,7 +90,13 @@ class Waiter:
         """It holds nothing."""
 
     def has_room(self) -> None:
+        self.decided_at = self._serving.room.now()
         self._serving.has_room(self)
+
+    def _give_long(self, reply: Reply, answer: Any) -> None:
+        reply(answer)
+        if answer and self.decided_at:
+            self._serving.room.pay(self.decided_at)
 
     @property
     def is_waiting(self) -> bool:
@@ -83,6 +111,15 @@ class Waiter:
         """Answer with what there is: now, or as soon as the command is decided."""
         self.patient = False
         self._serving.give_up(self)
+
+
+def _messages_asked(command: Waiting | ReadClaimed) -> int:
+    """How many messages the answer may have."""
+    if type(command) is Pull:
+        return sum([draw.most for draw in command.draws])
+    if type(command) is ReadClaimed:
+        return sum([last + 1 - first for _, first, last in command.claimed])
+    return command.count if type(command) is Fetch or type(command) is Receive else 1
 
 
 class Watch:

@@ -23,6 +23,8 @@ _DEFAULTS: dict[str, str | int] = {
     "gssencmode": "disable",
     "application_name": "penstock",
 }
+# A process that stands still in the middle of a transaction would keep others from the rows that it has locked.
+IDLE_MILLISECONDS_MAX = 5000
 _SESSION = "-c default_transaction_isolation=read\\ committed -c client_min_messages=warning"
 
 
@@ -146,7 +148,8 @@ def parameters(url: str) -> str:
         given = conninfo.conninfo_to_dict(url)
     except psycopg.Error as error:
         raise StoreError(f"{display(url)} is not an address of a database: {one_line(error)}") from error
-    options = f"{given.pop('options', '') or ''} {_SESSION}".strip()
+    idle = f"-c idle_in_transaction_session_timeout={IDLE_MILLISECONDS_MAX}"
+    options = f"{given.pop('options', '') or ''} {_SESSION} {idle}".strip()
     return conninfo.make_conninfo("", **{**_DEFAULTS, **given, "options": options})
 
 

@@ -114,12 +114,16 @@ class Shard:
 
     def release(self) -> None:
         """Let another broker own the shard at once."""
-        self._connection.execute(_RELEASE, (self.number, self.epoch))
+        self._connection.execute(_RELEASE, self._in_epoch)
+
+    @property
+    def _in_epoch(self) -> tuple[int, int]:
+        return self.number, self.epoch
 
     def _fence(self) -> None:
         """Within a transaction: refuse unless this epoch is the newest, and keep it so until the end."""
         own = "SELECT 1 FROM penstock.shard WHERE id = %s AND epoch = %s FOR SHARE"
-        if not self._connection.rows(own, (self.number, self.epoch)):
+        if not self._connection.rows(own, self._in_epoch):
             raise self.fenced()
 
     def fenced(self) -> FencedError:
@@ -142,6 +146,15 @@ class Shard:
         while page := [StoredBatch(*row) for row in self._connection.rows(statement, (last, PIECE_BYTES))]:
             yield from page
             last = page[-1].number
+
+    def had_batch(self, offset: int) -> bool:
+        """Whether a batch of this epoch begins at this offset. Raises `StoreError` unless the epoch is over: before,
+        one may still come."""
+        if not self._connection.rows("SELECT 1 FROM penstock.shard WHERE id = %s AND epoch > %s", self._in_epoch):
+            raise StoreError(f"epoch {self.epoch} of shard {self.number} is not over")
+        part = max(each.base_offset for each in self.parts() if each.base_offset <= offset)
+        statement = f"SELECT 1 FROM {self._batches(part)} WHERE base_offset = %s AND epoch = %s"
+        return bool(self._connection.rows(statement, (offset, self.epoch)))
 
     def copy_batches(self, part: int, batches: Iterable[StoredBatch]) -> int:
         """Insert the batches of a log that was made elsewhere, within a transaction. Returns how many there were."""

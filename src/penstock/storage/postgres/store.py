@@ -84,6 +84,12 @@ class PostgresStore:
         self._leases.hold(shard, began, self._lose, lambda: self.lag_seconds())
         logger.info("shard_acquired", extra={"shard": self.number, "epoch": owned.epoch})
 
+    def had_batch(self, epoch: int, offset: int) -> bool:
+        """Whether the batch that begins at this offset was committed in this epoch. Raises `StoreError` unless that
+        is over."""
+        with closing(Connection(self._url)) as connection:
+            return Shard(connection, self.number, epoch).had_batch(offset)
+
     def _lose(self, error: BaseException) -> None:
         self._open.all()
         self.on_lost(error)

@@ -20,7 +20,7 @@ BRIEF_SECONDS = 3.0
 BATCH_MAX = 9
 PAUSE_SECONDS = 0.3  # Before a client connects again.
 
-_LEASE = {"visibility_timeout": LEASE_SECONDS}
+_LEASE = {"lease": LEASE_SECONDS}
 WORK: dict[str, dict[str, Any]] = {
     "work": _LEASE,
     "dead": _LEASE,
@@ -33,7 +33,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "kept": {"keep": "all", "retention_timeout": KEPT_SECONDS},
     "things": _LEASE | {"detect_unchanged": True},
 }
-CHANNELS: dict[str, dict[str, Any]] = {"watch": _LEASE | {"topics": ["things.*"], "retries": 9}}
+CHANNELS: dict[str, dict[str, Any]] = {"watch": _LEASE | {"topics": ["things.*"], "max_attempts": 9}}
 DEAD_LETTERS = {"frail": "dead"}
 SENT_TO = [name for name in WORK if name != "dead"]
 DRAINED = [*WORK, "unique", "things"]

@@ -57,8 +57,8 @@ class Execution:
     async def _attempt(self, task: Task[Any, Any], call: Payload, held: Held, job: Job, *, as_json: bool) -> Outcome:
         timer = _Timer(task, held)
         try:
-            if self._app.before:
-                await self._app.before.call(job)
+            if self._app.hooks.before:
+                await self._app.hooks.before.call(job)
             return await self._call(task, call, job, timer, as_json=as_json)
         except asyncio.CancelledError as error:
             if job.stopped is None and _is_cancelled():
@@ -88,8 +88,8 @@ class Execution:
         """Publish the next job of a chain. Its key follows from this job, so another attempt does not double it."""
         step, body = payload.follow_up(then, outcome.result)
         try:
-            await self._app.declare(step.queue)
-            await self._app.client().publish(
+            await self._app.broker.declare(step.queue)
+            await self._app.broker.client().publish(
                 step.queue,
                 payload.as_message(body, "json"),
                 content_type=payload.CONTENT_TYPES["json"],

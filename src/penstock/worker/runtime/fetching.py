@@ -60,7 +60,9 @@ class Fetcher:
         """Jobs, or nothing after a failure, which is logged when it begins and when it ends."""
         try:
             async with asyncio.timeout(wait + _MARGIN_SECONDS):
-                messages = await self._app.client().receive(self._queue, count, wait=wait, consumer=self._consumer)
+                messages = await self._app.broker.client().receive(
+                    self._queue, count, wait=wait, consumer=self._consumer
+                )
         except (ClientError, TimeoutError) as error:
             await self._failed(error)
             return []
@@ -82,6 +84,6 @@ class Fetcher:
     async def _make_queue(self) -> None:
         """Somebody has removed the queue."""
         try:
-            await self._app.declare(self._queue, again=True)
+            await self._app.broker.declare(self._queue, again=True)
         except ClientError as error:
             logger.warning("cannot make the queue", extra={"queue": self._queue, "error": str(error)})

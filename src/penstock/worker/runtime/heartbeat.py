@@ -34,7 +34,7 @@ class Heartbeat:
         """The worker stops in order: nobody has to look for it."""
         try:
             async with asyncio.timeout(_END_SECONDS_MAX):
-                await self._client.workers.remove(self._name)
+                await self._client.workers.delete(self._name)
         except (ClientError, TimeoutError) as error:
             logger.debug("not signed off", extra={"error": str(error)})
 

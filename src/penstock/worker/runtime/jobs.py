@@ -65,7 +65,7 @@ class Jobs:
         """Jobs that were just fetched."""
         if not messages:
             return
-        lease = self._queues[messages[0].queue].visibility_timeout
+        lease = self._queues[messages[0].queue].lease
         until = self._loop.time() + lease
         held = [Held(message, lease, until) for message in messages]
         self.held.update(held)

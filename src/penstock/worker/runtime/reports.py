@@ -37,12 +37,12 @@ class Reports:
             return
         try:
             await self._declare()
-            client, queue = self._app.client(), self._app.progress_queue
+            client, queue = self._app.broker.client(), self._app.broker.progress_queue
             await asyncio.gather(*[client.publish(queue, report, key=report.job) for report in reports.values()])
         except ClientError as error:
             logger.warning("progress cannot be published", extra={"error": str(error)})
 
     async def _declare(self) -> None:
         if not self._declared:
-            await self._app.create_progress_queue()
+            await self._app.broker.create_progress_queue()
             self._declared = True

@@ -33,8 +33,8 @@ class Settling:
         the lease has run out."""
         if outcome.error:
             await self._note_failure(held, outcome)
-        elif self._app.after and held.job is not None:
-            await self._app.after.notify(held.job)
+        elif self._app.hooks.after and held.job is not None:
+            await self._app.hooks.after.notify(held.job)
         if held.lost or outcome.what == "lost":
             return
         what: OutcomeName = outcome.what
@@ -60,8 +60,8 @@ class Settling:
         job = held.job
         if job is None or outcome.what == "lost":
             return
-        if self._app.failed:
-            await self._app.failed.notify(job, outcome.error)
+        if self._app.hooks.failure:
+            await self._app.hooks.failure.notify(job, outcome.error)
         if final:
             # Before it is settled, so that whoever waits for the result finds it.
             self._reports.add(Progress(job.id, job.task, job.attempt, text=outcome.error, failed=True))
@@ -72,7 +72,7 @@ def is_last_attempt(held: Held, queues: Mapping[str, Queue]) -> bool:
     """Whether the job fails for good if it is given back."""
     queue = queues[held.message.queue]
     policy = queue.redrive_policy
-    attempts = min(filter(None, (queue.retries, policy["max_receives"] if policy else 0)), default=0)
+    attempts = min(filter(None, (queue.max_attempts, policy["max_receives"] if policy else 0)), default=0)
     return bool(attempts) and held.message.receives >= attempts
 
 

@@ -93,9 +93,9 @@ class Worker:
         children = Children(self._processes, self._target) if self._processes else None
         try:
             queues = await self._prepare()
-            await self._app.starting.call()
+            await self._app.hooks.start.call()
             await self._work(queues, threads, children)
-            await self._app.stopping.notify()
+            await self._app.hooks.stop.notify()
         finally:
             threads.close()
             if children is not None:
@@ -108,7 +108,7 @@ class Worker:
         """Make queues and schedules, however long the broker takes to be there."""
         while not self._asked_to_stop.is_set():
             try:
-                queues = {queue: await self._app.declare(queue) for queue in self._queues}
+                queues = {queue: await self._app.broker.declare(queue) for queue in self._queues}
                 await put_schedules(self._app, queues)
             except (Unavailable, Timeout) as error:
                 logger.warning("cannot reach the broker; trying again", extra={"error": str(error)})
@@ -117,10 +117,10 @@ class Worker:
         return {}
 
     async def _work(self, queues: dict[str, Queue], threads: Threads, children: Children | None) -> None:
-        client, reports = self._app.client(), Reports(self._app)
+        client, reports = self._app.broker.client(), Reports(self._app)
         execution = Execution(self._app, threads, children, reports)
         jobs = Jobs(self._concurrency, execution, Settling(self._app, client, reports, queues), queues)
-        shortest = min((queue.visibility_timeout for queue in queues.values()), default=1.0)
+        shortest = min((queue.lease for queue in queues.values()), default=1.0)
         heartbeat = Heartbeat(client, self._name, list(queues), jobs)
         background = [
             _background(heartbeat.keep()),

@@ -126,6 +126,6 @@ function healthLine() {
 function firstSteps() {
   return h("section", {}, h("h2", {}, "Send a first message"),
     copyable("curl", curl("POST", "/v1/publish", { topics: ["orders.new"], message: { order: 1 } })),
-    copyable("Python", python('client.publish(None, {"order": 1}, topics=["orders.new"])')));
+    copyable("Python", python('client.publish_to("orders.new", {"order": 1})')));
 }
 

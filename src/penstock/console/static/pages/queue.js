@@ -12,7 +12,7 @@ import { navigate } from "../lib/route.js";
 import { troubleBadge } from "../lib/trouble.js";
 import { meaningOf } from "../lib/words.js";
 import { policyText } from "./redrive_policy.js";
-import { editSettings, written } from "./queue_settings.js";
+import { editSettings, settingsOnce, written } from "./queue_settings.js";
 
 const STATES = ["all", "ready", "leased", "delayed", "kept", "damaged"];
 const TILES = [["Ready", "ready"], ["Leased", "leased"], ["Delayed", "delayed"], ["Kept", "kept"], ["Waiting", "waiting"]];
@@ -134,13 +134,13 @@ function channelsSection(name, queue) {
 /** The settings. After a change they are drawn anew where they are, and what was changed is marked. @param {any} queue */
 function settingsSection(queue) {
   const place = h("div", {});
-  const draw = (/** @type {any} */ now, /** @type {string[]} */ changed) => show(place, settingList(now, changed));
+  const draw = async (/** @type {any} */ now, /** @type {string[]} */ changed) => show(place, settingList(await settingsOnce(now), changed));
   const edit = async () => {
     const now = await api(addressOf(queue.name));
     const changed = await editSettings(now);
-    if (changed.length) draw(await api(addressOf(queue.name)), changed);
+    if (changed.length) await draw(await api(addressOf(queue.name)), changed);
   };
-  draw(queue, []);
+  draw(queue, []).catch((error) => note(error, "failed"));
   return h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Settings"), action("Edit", () => edit().catch((error) => note(error, "failed")))), place);
 }
 
@@ -156,7 +156,7 @@ function settingList(queue, changed) {
 /** @param {string} key @param {any} value */
 function shown(key, value) {
   if (key === "redrive_policy" && value) return [queueLink(value.dead_letter_queue), policyText(value).slice(value.dead_letter_queue.length)];
-  if (key.endsWith("_timeout") || key.endsWith("_delay")) return value === null ? "never" : duration(value);
+  if (key.endsWith("_timeout") || key.endsWith("_delay") || key === "lease") return value === null ? "never" : duration(value);
   return written(key, value);
 }
 

@@ -14,10 +14,19 @@ const LEAST_ABOVE_ZERO = 0.001;
 /** @type {Promise<any>|undefined} */
 let described;
 
-/** Every setting with its description and default, as OpenAPI has them. */
-function settingsSchema() {
+/** Every setting with its description and default, as OpenAPI has them, under old names too. */
+function allSettings() {
   described ??= api("/openapi.json").then((document) => document.components.schemas.NativeQueueSettings.properties);
   return described;
+}
+
+/** The settings under the names that they have now, or only under their old ones. */
+const settingsSchema = async (old = false) => Object.fromEntries(Object.entries(await allSettings()).filter(([, about]) => Boolean(about.deprecated) === old));
+
+/** The settings that a queue shows, without those that it shows twice. @param {Record<string, any>} settings */
+export async function settingsOnce(settings) {
+  const old = await settingsSchema(true);
+  return Object.fromEntries(Object.entries(settings).filter(([name]) => !(name in old)));
 }
 
 /** The names of the queues that there are, for suggestions. */

@@ -5,7 +5,7 @@ import { count } from "../lib/format.js";
 import { tick } from "../lib/parts.js";
 
 const MOST = 2 ** 31 - 1;
-const WHY = "A message that fails so often moves to that queue, its dead-letter queue. If retries is set too, the lower number counts; messages then still move, and are not dropped. Both fields empty: no dead-letter queue.";
+const WHY = "A message that fails so often moves to that queue, its dead-letter queue. If max_attempts is set too, the lower number counts; messages then still move, and are not dropped. Both fields empty: no dead-letter queue.";
 
 /** @param {any} policy @param {string[]} queues */
 export function policyFields(policy, queues) {

@@ -32,7 +32,7 @@ const COLUMNS = [
   { label: "Expires", minor: true, cell: (row) => (row.expires ? time(row.expires) : "never") },
   { label: "Last used", minor: true, cell: (row) => time(row.last_used) },
   { label: "Created", minor: true, cell: (row) => time(row.created) },
-  { label: "", cell: (row) => h("div", { class: "actions tight" }, action("Change", () => change(row), named("Change", row)), row.certificate ? null : action("Rotate", () => rotate(row), named("Rotate", row)), action("Revoke", () => revoke(row), { class: "plain bad", ...named("Revoke", row) })) },
+  { label: "", cell: (row) => h("div", { class: "actions tight" }, action("Change", () => change(row), named("Change", row)), row.certificate ? null : action("Rotate", () => rotate(row), named("Rotate", row)), action("Delete", () => remove(row), { class: "plain bad", ...named("Delete", row) })) },
 ];
 
 /** @param {string} verb @param {any} row */
@@ -77,10 +77,10 @@ async function rotate(row) {
 }
 
 /** @param {any} row */
-async function revoke(row) {
+async function remove(row) {
   const text = "Clients with this token are refused at once. This cannot be undone.";
-  if (!(await ask({ title: `Revoke the token ${row.name}?`, text, act: "Revoke", typed: row.name, danger: true }))) return;
-  if (await attempt(() => api(addressOf(row.name), { method: "DELETE" }), `${row.name} is revoked`)) again();
+  if (!(await ask({ title: `Delete the token ${row.name}?`, text, act: "Delete", typed: row.name, danger: true }))) return;
+  if (await attempt(() => api(addressOf(row.name), { method: "DELETE" }), `${row.name} is deleted`)) again();
 }
 
 /** @param {any} made */

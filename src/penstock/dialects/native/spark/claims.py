@@ -14,11 +14,11 @@ from msgspec import Meta, Struct
 from penstock import limits
 from penstock.dialects.native.spark.arrow import check_arrow, claimed_rows
 from penstock.dialects.wire import http
-from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.model.answers import Answer, Claimed, Delivery, Refused
 from penstock.model.commands import Fetch, FinishClaimed, ReadClaimed
+from penstock.model.times import nanos_of
 
 Ranges = list[tuple[int, int, int]]  # Queue, first and last sequence.
 

@@ -16,12 +16,13 @@ from penstock import limits
 from penstock.dialects.native.queue_document import checked_topic
 from penstock.dialects.native.spark.arrow_bounds import check_stream, check_table
 from penstock.dialects.wire import http
-from penstock.dialects.wire.header_values import checked_media_type
-from penstock.dialects.wire.kept_headers import encode_headers
-from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError
 from penstock.model.commands import NewMessage, Publish, PublishRun, PublishTopics
+from penstock.model.header_values import checked_media_type
+from penstock.model.kept_headers import encode_headers
 from penstock.model.settings import QueueSettings
+from penstock.model.times import nanos_of
+from penstock.model.values import has_control_characters
 from penstock.remembering import remembered
 
 TYPES: dict[str, Any] = {
@@ -209,7 +210,7 @@ def _check_range(columns: dict[str, pa.Array], name: str, high: int) -> None:
 
 def _packed(pairs: list[tuple[str, str | None]]) -> bytes:
     """Headers as they are stored."""
-    if any(http.has_control_characters(text or "") for pair in pairs for text in pair):
+    if any(has_control_characters(text or "") for pair in pairs for text in pair):
         raise ProtocolError("headers must not have control characters")
     packed = encode_headers({name.lower().encode(): (value or "").encode() for name, value in pairs})
     if len(packed) > limits.HEADERS_BYTES_MAX:
