@@ -11,6 +11,7 @@ import pytest
 from penstock.errors import InUseError
 from penstock.server.config import Address
 from penstock.server.doors import make_doors
+from tests.support.ports import free_port
 
 ANY = Address("127.0.0.1", 0)
 CONNECTIONS, WORKERS = 1000, 3
@@ -36,11 +37,10 @@ def test_every_worker_gets_its_share_of_the_connections() -> None:
 
 def test_connections_that_have_just_ended_do_not_keep_a_port() -> None:
     """The end that closes first remembers a connection for a minute."""
-    with socket.create_server(("127.0.0.1", 0), reuse_port=False) as earlier:
-        where = Address(*earlier.getsockname())
-        with socket.create_connection(where) as client:
-            earlier.accept()[0].close()
-            assert client.recv(1) == b""
+    where = Address("127.0.0.1", free_port())
+    with socket.create_server(where, reuse_port=False) as earlier, socket.create_connection(where) as client:
+        earlier.accept()[0].close()
+        assert client.recv(1) == b""
     make_doors(where, ANY, WORKERS).close()
 
 

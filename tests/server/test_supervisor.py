@@ -15,6 +15,7 @@ from penstock.server.supervisor import shards_for
 from tests.support.broker import Broker, refused_start, workers_of
 from tests.support.dialect_clients import CLIENTS, Client
 from tests.support.http_client import Connection
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 FLAGS = ("--workers", "2", "--shards", "4")
@@ -140,6 +141,7 @@ def test_a_change_of_tokens_counts_on_all_workers_when_it_is_answered(tmp_path: 
         made = broker.request("PUT", "/v1/tokens/reader", ADMIN, body)
         os.kill(workers_of(broker)[1], signal.SIGKILL)
         broker.wait_until_logged("worker_listening")
+        wait_until(lambda: 503 not in answers(broker, "GET", "/v1/queues", ADMIN), "the workers are linked again")
         secret = {"Authorization": f"Bearer {made.json()['token']}"}
         assert set(answers(broker, "GET", "/v1/queues", secret)) == {200}
     finally:
@@ -147,8 +149,9 @@ def test_a_change_of_tokens_counts_on_all_workers_when_it_is_answered(tmp_path: 
 
 
 def test_workers_end_with_their_supervisor_and_the_next_one_waits_for_them(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "data", "stop_seconds=1", flags=FLAGS).start()
-    http, workers = "{}:{}".format(*broker.http), workers_of(broker)
+    http = f"127.0.0.1:{free_port()}"
+    broker = Broker(tmp_path / "data", "stop_seconds=1", http=http, flags=FLAGS).start()
+    workers = workers_of(broker)
     with broker.connect() as client:
         client.send(b"POST /messages/queue HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
         broker.kill()

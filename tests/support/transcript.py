@@ -71,7 +71,7 @@ from tests.support.sites import SHARDS
 from tests.support.ws_client import WsClient
 
 SHOWN_CHARACTERS_MAX = 300
-UNTIL_SECONDS_MAX = 15.0
+UNTIL_SECONDS_MAX = 60.0
 CONTENT_KEYS = {"hex", "repeat", "times", "lines"}
 MATCHER_KEYS = {"matches", "capture", "lists", "absent", "at_least", "at_most"}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,13 +19,6 @@ from penstock.worker.runtime.worker import Worker, WorkerOptions
 from tests.support.broker import Broker, structured
 
 SECONDS_MAX = 60.0
-
-
-def free_port() -> int:
-    """A port for a broker that is to come back at the same address."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def url_of(broker: Broker) -> str:

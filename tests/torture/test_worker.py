@@ -22,7 +22,8 @@ import pytest
 
 from penstock.worker import App
 from tests.support.broker import Broker
-from tests.support.working import WorkerProcess, free_port, url_of
+from tests.support.ports import free_port
+from tests.support.working import WorkerProcess, url_of
 
 LONG = os.environ.get("TORTURE") == "long"
 # How often each of these happens.

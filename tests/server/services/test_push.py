@@ -32,6 +32,7 @@ from penstock.storage.port import Progress
 from tests.support.certificates import self_signed
 from tests.support.endpoint import OK, Endpoint, HangUp, Pushed, answer
 from tests.support.live_loop import a_loop, ask
+from tests.support.ports import free_port
 
 IDS = MessageIds(bytes(ID_KEY_BYTES))
 ENDS = {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.FAILED, Kind.HANDED_OVER, Kind.DELETED}
@@ -499,7 +500,7 @@ def test_an_endpoint_that_cannot_prove_who_it_is_gets_nothing(log: SegmentLog, t
 
 def test_an_endpoint_that_cannot_be_reached_uses_up_no_retries(log: SegmentLog) -> None:
     async def scenario() -> None:
-        endpoint = Endpoint()
+        endpoint = Endpoint(port=free_port())
         endpoint.close()
         async with a_scene(log) as scene:
             await scene.channel(to(endpoint), retries=1)

@@ -13,8 +13,9 @@ import pytest
 
 from penstock.worker import MessageFailed
 from tests.support.broker import Broker, StartBroker
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
-from tests.support.working import WorkerProcess, free_port, url_of
+from tests.support.working import WorkerProcess, url_of
 
 TASKS = """
 import asyncio, os, pathlib, time
