@@ -300,3 +300,13 @@ class SparkError(PenstockError):
 
 class LakeError(PenstockError):
     """A lake does not exist, belongs to another log, or is used by another process. The command ends."""
+
+
+class LakeAddressError(LakeError):
+    """The place of a lake is an address, such as s3://bucket/lake."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"{address} is not a directory: a lake is in one of this machine, or in one that is mounted here; "
+            "object stores and hdfs:// are not supported"
+        )

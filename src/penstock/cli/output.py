@@ -71,10 +71,16 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def table(names: Sequence[str], rows: Iterable[Sequence[Any]], styles: Sequence[str] = ()) -> None:
-    """A table: drawn on a terminal, aligned text in a pipe. Columns of numbers are aligned to the right."""
+def table(
+    names: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    styles: Sequence[str] = (),
+    numbers: list[bool] | None = None,
+) -> None:
+    """A table: drawn on a terminal, aligned text in a pipe. Columns of numbers are aligned to the right: those that
+    `numbers` names, or that have any."""
     found = [list(row) for row in rows]
-    numbers = [any(is_number(row[at]) for row in found) for at in range(len(names))]
+    numbers = numbers or [any(is_number(row[at]) for row in found) for at in range(len(names))]
     if sys.stdout.isatty():
         from rich.console import Console
 

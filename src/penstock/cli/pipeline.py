@@ -17,13 +17,23 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
+from penstock.cli.messages import duration
 from penstock.cli.profiles import DEFAULT_URL
 from penstock.cli.stopping import StopSignals
-from penstock.errors import BrokerError, LakeError, OptionError
+from penstock.errors import BrokerError, DataDirectoryError, LakeAddressError, LakeError, OptionError
 
 app = typer.Typer(help="Fill a lake of tables with the events of a log, and maintain it.", no_args_is_help=True)
 
-LakeOption = Annotated[Path, typer.Option("--lake", envvar="PENSTOCK_LAKE", help="The directory of the tables.")]
+
+def _lake_path(text: str) -> Path:
+    if "://" in text:
+        raise LakeAddressError(text)
+    return Path(text)
+
+
+LakeOption = Annotated[
+    Path, typer.Option("--lake", envvar="PENSTOCK_LAKE", parser=_lake_path, help="The directory of the tables.")
+]
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], spark://…, yarn, k8s://…")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark. May be repeated.")
@@ -106,28 +116,36 @@ def run(
 def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, token: Token = "") -> None:
     """Show how far each table is, and how far behind the log."""
     from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.publication import public_table
     from penstock.pipeline.lake.tables import TABLES, parts_table
 
     place = Lake(lake)
     origin = place.origin()
-    reached = {name: parts_table(place, table).reached(origin) for name, table in TABLES.items()}
+    reached = {
+        name: [each(place, table).reached(origin) for each in (parts_table, public_table)]
+        for name, table in TABLES.items()
+    }
     console = Console(highlight=False)
     console.print(f"{place.path}: tables of log {', '.join(origin.logs)}")
     try:
         ends: Sequence[int] | None
         ends = _ends_of(_logs(_source(url, data, token)).extents(), origin)
         console.print(f"the log ends at offset {_shown(ends)}")
-    except (BrokerError, OptionError) as error:
+    except (BrokerError, DataDirectoryError, OptionError) as error:
         ends = None
         console.print(f"the end of the log is unknown: {error}")
     grid = Grid(box=SIMPLE_HEAD)
     grid.add_column("table")
-    grid.add_column("has events up to", justify="right")
-    grid.add_column("behind the log by", justify="right")
-    for name, offsets in reached.items():
-        behind = "unknown" if ends is None else f"{max(0, sum(ends) - sum(offsets)):,} records"
-        grid.add_row(name, _shown(offsets), behind)
+    for column in ("has events up to", "behind by", "published up to", "behind by"):
+        grid.add_column(column, justify="right")
+    for name, every in reached.items():
+        grid.add_row(name, *[text for offsets in every for text in (_shown(offsets), _behind(ends, offsets))])
     console.print(grid)
+    console.print("penstock sql and penstock.lake read what a table has; other readers of Delta what is published.")
+
+
+def _behind(ends: Sequence[int] | None, offsets: Sequence[int]) -> str:
+    return "unknown" if ends is None else f"{max(0, sum(ends) - sum(offsets)):,} records"
 
 
 def _ends_of(extents: Sequence[Any], origin: Any) -> list[int]:
@@ -348,7 +366,7 @@ class _View:
         if not self._live:
             self._console.print(
                 f"batch {what.batch}: {what.events} events up to offset {what.end} in {what.seconds:.1f} s,"
-                f" {_lag(what):.1f} s after they happened"
+                f" {duration(_lag(what))} after they happened"
             )
 
     def refresh(self) -> None:
@@ -370,7 +388,7 @@ class _View:
             grid.add_row(name, f"{last.rows.get(name, 0):,}", f"{rows:,}")
         facts = (
             f"batch {last.batch}   offset {last.end:,}   behind the log by {self._behind(last.end)}"
-            f"   lag {_lag(last):.1f} s   {rate:,.0f} events/s during batches"
+            f"   lag {duration(_lag(last))}   {rate:,.0f} events/s during batches"
         )
         return Group(head, Text(facts), grid)
 

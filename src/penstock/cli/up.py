@@ -22,6 +22,7 @@ import typer
 from penstock import __version__
 from penstock.cli.child_broker import listening
 from penstock.cli.extras import how_to_install
+from penstock.cli.pipeline import LakeOption
 from penstock.cli.processes import start, stop
 from penstock.errors import PenstockError
 from penstock.limits import PIPELINE_PAUSE_SECONDS_MAX
@@ -60,7 +61,7 @@ def up(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="The broker's settings file.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="As in serve.")] = False,
-    lake: Annotated[Path, typer.Option(envvar="PENSTOCK_LAKE", help="The directory of the tables.")] = Path("lake"),
+    lake: LakeOption = Path("lake"),
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
 ) -> None:
     """Start a broker and its pipeline. Stop both with SIGTERM or Ctrl-C."""

@@ -13,11 +13,13 @@ OBSERVED = "penstock"
 
 
 def measured(events: DataFrame) -> DataFrame:
-    """The same events, observed. They need the columns `offset` and `time`."""
+    """The same events, observed. They need the columns `offset` and `time`. With the column `shard`, `offset` is null
+    for a batch of several shards: their offsets have no order."""
+    highest = "max(offset)" if "shard" not in events.columns else "if(min(shard) = max(shard), max(offset), null)"
     lag_micros = "greatest(unix_micros(current_timestamp()) - unix_micros(time), 0)"
     return events.observe(
         OBSERVED,
         f.expr("count(*)").alias("events"),
-        f.expr("max(offset)").alias("offset"),
+        f.expr(highest).alias("offset"),
         f.expr(f"min({lag_micros} / 1e6D)").alias("lag_seconds"),
     )

@@ -10,6 +10,7 @@ _parts/<table>/   the same, for tables that are kept in parts: <table>/ is what 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.decoding import decode_json
-from penstock.errors import InUseError, LakeError
+from penstock.errors import InUseError, LakeAddressError, LakeError
 from penstock.pipeline.source.log import Extent
 from penstock.storage.directory import lock_holder, take_lock, write_durably
 
@@ -25,6 +26,7 @@ from penstock.storage.directory import lock_holder, take_lock, write_durably
 # queue.
 LAKE_FORMAT = 3
 PARTS = "_parts"
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # A path has one slash where an address has two.
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,6 +47,8 @@ _taken: set[Path] = set()  # Lakes that this process fills.
 
 class Lake:
     def __init__(self, path: Path) -> None:
+        if _ADDRESS.match(str(path)):
+            raise LakeAddressError(str(path))
         self.path = path.absolute()
         self.checkpoint = self.path / "_checkpoint"
         self._lock: int | None = None
