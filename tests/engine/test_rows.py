@@ -14,12 +14,14 @@ from tests.support.effort import effort
 u32 = st.integers(0, 2**32 - 1)
 i64 = st.integers(0, 2**63 - 1)
 states = st.sampled_from([State.READY, State.DELAYED, State.LEASED]).map(int)
+bits = st.integers(0, 1)
 rows = st.builds(
     Row,
     visible_at=i64,
     receives=u32,
     consumer=u32,
     state=states,
+    nameless=bits,
     key_bytes=st.integers(0, 1024),
     priority=u32,
     position=st.integers(0, 2**64 - 1),
@@ -49,15 +51,12 @@ class RowsMachine(RuleBasedStateMachine):
         self.rows.add(self.last, row)
         self.model[self.last] = row
 
-    @rule(data=st.data(), visible_at=i64, receives=u32, consumer=u32, state=states)
-    def change(self, data: st.DataObject, visible_at: int, receives: int, consumer: int, state: int) -> None:
+    @rule(data=st.data(), lease=st.tuples(i64, u32, u32, states, bits))
+    def change(self, data: st.DataObject, lease: tuple[int, int, int, int, int]) -> None:
         if self.model:
             sequence = data.draw(st.sampled_from(sorted(self.model)))
-            self.rows.change(sequence, visible_at, receives, consumer, state)
-            changed = self.model[sequence]._replace(
-                visible_at=visible_at, receives=receives, consumer=consumer, state=state
-            )
-            self.model[sequence] = changed
+            self.rows.change(sequence, *lease)
+            self.model[sequence] = Row._make((*lease, *self.model[sequence][len(lease) :]))
 
     @rule(data=st.data(), position=i64)
     def move(self, data: st.DataObject, position: int) -> None:
@@ -135,7 +134,7 @@ test_rows_behave_like_a_dictionary = RowsMachine.TestCase
 
 def test_a_removed_message_neither_holds_nor_expires() -> None:
     table = Rows()
-    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0)
+    row = Row(10, 0, 0, State.READY, 0, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0)
     table.add(1, row)
     table.add(2, row)
     table.remove(1)
@@ -147,7 +146,7 @@ def test_a_removed_message_neither_holds_nor_expires() -> None:
 def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:
     table = Rows()
     count = 128 * ROWS_PER_CHUNK + 100
-    row = tuple(Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0))
+    row = tuple(Row(10, 0, 0, State.READY, 0, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0))
     for sequence in range(count):
         table.add(sequence, row)
     pieces = list(table.tables())
@@ -162,7 +161,7 @@ def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:
 
 def test_the_next_message_is_found_over_a_wide_gap() -> None:
     table = Rows()
-    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0)
+    row = Row(10, 0, 0, State.READY, 0, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0)
     for sequence in (5, 100_000, 200_000):
         table.add(sequence, row)
     assert [table.first_from(sequence) for sequence in (0, 6, 100_001, 200_001)] == [5, 100_000, 200_000, None]
@@ -177,7 +176,7 @@ def test_the_next_message_is_found_over_a_wide_gap() -> None:
 
 def test_rows_of_an_older_snapshot_get_no_object_and_no_topics() -> None:
     table = Rows()
-    row = Row(10, 1, 2, State.LEASED, 3, 4, 5, 6, 99, 7, 8, 9, 10, 11, 12, 13)
+    row = Row(10, 1, 2, State.LEASED, 1, 3, 4, 5, 6, 99, 7, 8, 9, 10, 11, 12, 13)
     table.add(1, row)
     table.add(70, row)
     ((sequences, rows),) = table.tables()

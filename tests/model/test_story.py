@@ -32,6 +32,8 @@ STEPS = 200
 @effort(8)
 @given(st.integers(0, 1 << 32))
 @example(305117)  # One of several consumers refuses a message, and then the queue goes.
+@example(567)  # A consumer without a name extends its last delivery,
+@example(785)  # or gives it back, and names it.
 def test_document_trace_and_lake_agree_on_the_life_of_every_message(seed: int) -> None:
     random, machine = Random(seed), EngineMachine()
     try:

@@ -39,6 +39,7 @@ class Message:
     hashed: bool  # Its content is known to the queue.
     receives: int = 0
     consumer: str = ""
+    is_held: bool = False  # A dead letter that its last consumer has, named or not.
     slots: dict[str, Slot] = field(default_factory=dict)  # By consumer, where several have to confirm.
     reason: str = ""  # Why it is a dead letter.
 
@@ -64,6 +65,7 @@ class Queue:
 
     def done_with(self, message: Message, complete: bool = False) -> None:
         """No worker will have it again."""
+        message.is_held = False
         if message.state == "damaged":
             self.messages.remove(message)
         elif self.settings.keep == "all" or (self.settings.confirmations > 1 and not complete):
@@ -455,16 +457,12 @@ class Model:
         if message.state in ("leased", "damaged"):
             return message.receives == delivery
         home = next((queue for queue in self.queues if queue.number == place[0]), None)
-        found = self.find(place)
-        if home is None or found is None or found[0] is home:  # Nobody has it: it is no dead letter.
-            return False
-        policy = home.settings.redrive_policy
-        held = message.state == "delayed" and not message.receives
-        return held and policy is not None and delivery >= policy.max_receives
+        policy = home.settings.redrive_policy if home else None
+        return self._is_held(message) and policy is not None and delivery >= policy.max_receives
 
     def _is_held(self, message: Message) -> bool:
         """Also as a dead letter."""
-        return message.state == "leased" or (message.state == "delayed" and message.consumer != "")
+        return message.state == "leased" or message.is_held
 
     # Damage
 
@@ -474,7 +472,7 @@ class Model:
         message = found[1]
         if message.state == "kept":
             message.visible_at = NEVER_NS
-        message.state, message.hashed = "damaged", False
+        message.state, message.hashed, message.is_held = "damaged", False, False
         message.slots = {name: slot for name, slot in message.slots.items() if slot.state not in ("awaited", "held")}
 
     def restore(self, place: Place, now: int) -> None:
@@ -518,7 +516,7 @@ class Model:
         found = self.find(place)
         if found is None:
             return Refused(Reason.NO_MESSAGE)
-        return Refused(Reason.NOT_DELAYED) if found[1].state != "delayed" or found[1].consumer else found
+        return Refused(Reason.NOT_DELAYED) if found[1].state != "delayed" or found[1].is_held else found
 
     def redrive(self, name: str, sequences: Sequence[int], to: str, now: int) -> Answer:
         queue, target = self.queue(name), self.queue(to)
@@ -529,12 +527,12 @@ class Model:
             message = next((each for each in queue.messages if each.sequence == sequence), None)
             if message is None or message.state not in ("ready", "delayed"):
                 continue
-            if message.state == "delayed" and message.consumer:
+            if message.is_held:
                 continue  # Its last consumer still has it.
             there = target or next((each for each in self.queues if each.number == message.id[0]), None)
             if there is None or there is queue:
                 continue
-            self._take_to(queue, message, there, now, max(now, message.visible_at), "")
+            self._take_to(queue, message, there, now, max(now, message.visible_at))
             moved += 1
         return Redriven(moved, len(sequences) - moved)
 
@@ -575,14 +573,14 @@ class Model:
         for queue in self.queues:
             for message in queue.messages:
                 if message.state == "delayed" and message.visible_at <= now:
-                    message.state, message.consumer = "ready", ""
+                    message.state, message.consumer, message.is_held = "ready", "", False
 
     def _return(self, queue: Queue, message: Message, now: int, delay_ns: int, reason: str = "") -> None:
         if message.state == "delayed" and reason:  # It became a dead letter when it was delivered.
             message.reason = reason
         if not self._fails(queue, message, message.receives, now, reason):
             message.state = "delayed" if delay_ns else "ready"
-            message.visible_at, message.consumer = now + delay_ns, ""
+            message.visible_at, message.consumer, message.is_held = now + delay_ns, "", False
 
     def _return_alone(
         self, queue: Queue, message: Message, consumer: str, now: int, delay_ns: int, reason: str = ""
@@ -604,30 +602,32 @@ class Model:
         if not any(limit and deliveries >= limit for limit in limits):
             return False
         if policy:
-            self._move(queue, message, now, now, "")
+            self._move(queue, message, now, now)
             message.reason = reason
         else:
             queue.done_with(message, complete=True)
         return True
 
-    def _move(self, queue: Queue, message: Message, now: int, visible_at: int, consumer: str) -> None:
+    def _move(self, queue: Queue, message: Message, now: int, visible_at: int, consumer: str | None = None) -> None:
+        """`consumer`: who holds it until it becomes visible, if somebody does."""
         assert queue.settings.redrive_policy
         target = self.queue(queue.settings.redrive_policy.dead_letter_queue)
         assert target
         self._take_to(queue, message, target, now, visible_at, consumer)
 
     def _take_to(
-        self, queue: Queue, message: Message, target: Queue, now: int, visible_at: int, consumer: str
+        self, queue: Queue, message: Message, target: Queue, now: int, visible_at: int, consumer: str | None = None
     ) -> None:
         queue.messages.remove(message)
         target.last_sequence += 1
         known = message.hashed and target.settings.deduplication
         message.hashed = known and self._twin(target, message.new.body) is None
         message.sequence = target.last_sequence
-        message.receives, message.consumer, message.slots = 0, consumer, {}
+        message.receives, message.consumer, message.slots = 0, consumer or "", {}
         message.reason = ""
         message.visible_at = visible_at
         message.state = "delayed" if visible_at > now else "ready"
+        message.is_held = consumer is not None and visible_at > now
         lifetime = target.settings.retention_ns
         message.expires_at = NEVER_NS if lifetime == NEVER_NS else now + lifetime
         target.messages.append(message)

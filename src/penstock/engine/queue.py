@@ -199,6 +199,12 @@ class Queue:
         self._leave(row, sequence)
         self._enter(state, visible_at, row.priority, sequence)
 
+    def extend(self, sequence: int, row: Row, visible_at: Nanos) -> None:
+        """Whoever has the message has it longer."""
+        self.rows.change(sequence, visible_at, row.receives, row.consumer, row.state, row.nameless)
+        self._leave(row, sequence)
+        self._enter(row.state, visible_at, row.priority, sequence)
+
     def lease(self, sequence: int, row: Row, visible_at: Nanos, receives: int, consumer: int) -> None:
         """Like `change`, for the most frequent case."""
         self.rows.change(sequence, visible_at, receives, consumer, LEASED)

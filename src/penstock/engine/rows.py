@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from penstock.limits import NEVER_NS, ROWS_PER_CHUNK
 from penstock.model.lifecycle import DELAYED, GONE, LEASED, READY
 
-_ROW = Struct("<qIIBxHIQqqIIIIqII")
-_LEASE = Struct("<qIIB")  # The part of a row that changes; it comes first.
+_ROW = Struct("<qIIBBHIQqqIIIIqII")
+_LEASE = Struct("<qIIBB")  # The part of a row that changes; it comes first.
 _EXPIRES_AT = Struct("<q")
 _POSITION = Struct("<Q")
 _STATE_OFFSET = 16
@@ -43,7 +43,7 @@ ROW_DTYPE = np.dtype(
         ("receives", "<u4"),
         ("consumer", "<u4"),
         ("state", "u1"),
-        ("_", "u1"),
+        ("nameless", "u1"),
         ("key_bytes", "<u2"),
         ("priority", "<u4"),
         ("position", "<u8"),
@@ -68,6 +68,7 @@ class Row(NamedTuple):
     receives: int
     consumer: int  # Who has, or had, the lease.
     state: int
+    nameless: int  # 1 if a consumer without a name has the delayed message, a dead letter: its last delivery.
     key_bytes: int
     priority: int
     position: int
@@ -183,7 +184,7 @@ class Rows:
         chunk = self._chunks.get(sequence >> _SHIFT)
         if chunk is None:
             return False
-        now_visible_at, _, _, now_state = _LEASE.unpack_from(chunk, (sequence & _MASK) * ROW_BYTES)
+        now_visible_at, _, _, now_state, _ = _LEASE.unpack_from(chunk, (sequence & _MASK) * ROW_BYTES)
         return bool(now_state == state and now_visible_at == visible_at)
 
     def is_alive(self, time: int, sequence: int) -> bool:
@@ -196,10 +197,12 @@ class Rows:
             chunk[at + _STATE_OFFSET] != GONE and _EXPIRES_AT.unpack_from(chunk, at + _EXPIRES_AT_OFFSET)[0] == time
         )
 
-    def change(self, sequence: int, visible_at: int, receives: int, consumer: int, state: int) -> None:
+    def change(
+        self, sequence: int, visible_at: int, receives: int, consumer: int, state: int, nameless: int = 0
+    ) -> None:
         self._read = -1
         chunk = self._chunks[sequence >> _SHIFT]
-        _LEASE.pack_into(chunk, (sequence & _MASK) * ROW_BYTES, visible_at, receives, consumer, state)
+        _LEASE.pack_into(chunk, (sequence & _MASK) * ROW_BYTES, visible_at, receives, consumer, state, nameless)
 
     def change_run(self, first: int, visible_at: int, receives: list[int], consumer: int, state: int) -> None:
         """Like `change`, for consecutive sequences."""
@@ -211,6 +214,7 @@ class Rows:
         rows["receives"] = receives
         rows["consumer"] = consumer
         rows["state"] = state
+        rows["nameless"] = 0
         data = rows.tobytes()
         at = 0
         for number, start, stop in spans(first, len(rows)):

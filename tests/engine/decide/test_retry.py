@@ -8,11 +8,15 @@ import pytest
 
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
-from penstock.model.answers import Done, LeasedUntil, Refused
+from penstock.model.answers import Done, Found, LeasedUntil, Redriven, Refused
 from penstock.model.commands import (
+    Cancel,
+    Delete,
     DeleteQueue,
     Extend,
+    ListScheduled,
     NewMessage,
+    Redrive,
     Release,
     Settle,
     UpdateQueue,
@@ -160,22 +164,44 @@ def test_a_message_given_back_during_its_last_lease_is_ready_in_the_dead_letters
     assert state_of(rig.replayed()) == state_of(rig.engine)
 
 
+@pytest.mark.parametrize("delivery", [None, 1])
 @pytest.mark.parametrize("command", [Release, Settle])
-def test_a_consumer_without_a_name_gives_its_last_delivery_back_by_naming_it(
-    rig: Rig, command: type[Release | Settle]
+def test_a_consumer_without_a_name_gives_its_last_delivery_back_once(
+    rig: Rig, command: type[Release | Settle], delivery: int | None
 ) -> None:
     rig.with_dead_letters()
     options: dict[str, Any] = {} if command is Release else {"outcome": "retry"}
     rig.publish("work", b"one")
-    [delivery] = rig.fetch("work")
-    place = (delivery.queue, delivery.sequence)
-    assert rig.do(command(*place, **options)) == Refused(Reason.LEASE_GONE)
-    assert rig.do(command(*place, delivery=7, consumer="me", **options)) == Refused(Reason.LEASE_GONE)
-    assert isinstance(rig.do(Extend(*place, 5 * SECOND_NS, delivery=1)), LeasedUntil)
-    assert rig.do(command(*place, delivery=1, **options)) == DONE
-    assert rig.do(command(*place, delivery=1, **options)) == Refused(Reason.LEASE_GONE)
+    [taken] = rig.fetch("work")
+    place = (taken.queue, taken.sequence)
+    assert rig.do(command(*place, delivery=1, consumer="me", **options)) == Refused(Reason.LEASE_GONE)
+    assert isinstance(rig.do(Extend(*place, 5 * SECOND_NS, delivery=delivery)), LeasedUntil)
+    assert rig.do(command(*place, delivery=delivery, delay_ns=9 * SECOND_NS, **options)) == DONE
+    for late in (
+        command(*place, delivery=delivery, **options),
+        Extend(*place, SECOND_NS, delivery=delivery),
+        Settle(*place, "success", delivery=1),
+    ):
+        assert rig.do(late) == Refused(Reason.LEASE_GONE)
+    assert state_of(rig.replayed()) == state_of(rig.restored()) == state_of(rig.engine)
+    rig.wait(8)
+    assert rig.bodies("dead") == []
+    rig.wait(1)
     assert rig.bodies("dead") == [b"one"]
-    assert state_of(rig.replayed()) == state_of(rig.engine)
+
+
+def test_what_a_consumer_without_a_name_holds_as_a_dead_letter_is_neither_scheduled_nor_free(rig: Rig) -> None:
+    rig.with_dead_letters()
+    rig.publish("work", b"one")
+    [taken] = rig.fetch("work")
+    place = (taken.queue, taken.sequence)
+    for engine in (rig.engine, rig.replayed(), rig.restored()):
+        assert engine.decide(Delete(*place), now=rig.now()).answer == Refused(Reason.LEASED)
+        assert engine.decide(Cancel(*place), now=rig.now()).answer == Refused(Reason.NOT_DELAYED)
+        assert engine.decide(Redrive("dead", [1]), now=rig.now()).answer == Redriven(0, 1)
+        found = engine.decide(ListScheduled("dead", limit=10), now=rig.now()).answer
+        assert isinstance(found, Found)
+        assert found.messages == []
 
 
 def test_a_message_that_nobody_has_had_is_not_given_back_whatever_delivery_is_named(rig: Rig) -> None:

@@ -731,7 +731,9 @@ def describe_outcomes(engine: Engine) -> dict[str, Any]:
 
 def describe_row(row: Row) -> dict[str, int]:
     """Without what came later than the first descriptions, where there is nothing of it."""
-    return {name: value for name, value in row._asdict().items() if value or name not in ("object", "topics")}
+    return {
+        name: value for name, value in row._asdict().items() if value or name not in ("object", "topics", "nameless")
+    }
 
 
 def describe_receivers(queue: Queue) -> dict[str, Any]:

@@ -85,14 +85,12 @@ def is_done_with(queue: Queue, row: Row) -> bool:
 
 def is_held(row: Row) -> bool:
     """Whether a consumer holds the message: by a lease, or as a dead letter since its last delivery."""
-    return row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
+    return row.state == LEASED or (row.state == DELAYED and (row.consumer or row.nameless) != 0)
 
 
 def is_held_by(state: EngineState, row: Row, command: Release | Settle | Extend) -> bool:
-    """Whether the command comes from the consumer that holds the message. A dead letter does not tell a consumer
-    without a name from none: there, the command has to name its delivery."""
-    held = is_held(row) or (row.state == DELAYED and command.delivery is not None)
-    return held and may_settle(state, row, command)
+    """Whether the command comes from the consumer that holds the message."""
+    return is_held(row) and may_settle(state, row, command)
 
 
 def may_settle(state: EngineState, row: Row, command: Finish | Release | Settle | Extend) -> bool:
@@ -114,4 +112,4 @@ def _is_running(state: EngineState, row: Row, place: Place, delivery: int) -> bo
         return row.receives == delivery
     origin = state.queues.get(place[0]) if place in state.moved else None
     policy = origin.settings.redrive_policy if origin else None
-    return row.state == DELAYED and row.receives == 0 and policy is not None and delivery >= policy.max_receives
+    return is_held(row) and policy is not None and delivery >= policy.max_receives

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.engine.decide.administer import has_queue
 from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.facts import facts_of
+from penstock.engine.decide.finish import is_held
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
@@ -39,7 +40,7 @@ def _delayed(draft: Draft, command: Cancel | Reschedule) -> tuple[Queue, int, Ro
     if found is None:
         return Refused(Reason.NO_MESSAGE)
     row = found[2]
-    return found if row.state == DELAYED and not row.consumer else Refused(Reason.NOT_DELAYED)
+    return found if row.state == DELAYED and not is_held(row) else Refused(Reason.NOT_DELAYED)
 
 
 def redrive(draft: Draft, command: Redrive) -> Redriven | Refused:
@@ -68,7 +69,7 @@ def _move(draft: Draft, queue: Queue, sequence: int, row: Row, name: str) -> Non
 
 
 def _is_free(row: Row) -> bool:
-    return row.state == READY or (row.state == DELAYED and not row.consumer)
+    return row.state == READY or (row.state == DELAYED and not is_held(row))
 
 
 def _origin(state: EngineState, queue: Queue, sequence: int) -> str:

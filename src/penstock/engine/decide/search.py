@@ -112,7 +112,7 @@ def scheduled(draft: Draft, command: ListScheduled) -> Found | Refused:
     turn = Turn(draft.state, criteria, command.place, command.rows // 2)
     moments = [_NO_MOMENTS]
     for queue, sequences, rows in turn.pieces():
-        free = rows["consumer"] == 0  # A message that a consumer still holds is not scheduled.
+        free = (rows["consumer"] == 0) & (rows["nameless"] == 0)  # What a consumer still has is not scheduled.
         found = np.empty((len(rows), 3), dtype=np.int64)
         found[:, 0], found[:, 1], found[:, 2] = rows["visible_at"], queue.number, sequences
         found = found[free & (found[:, 0] <= command.before) & _are_after(found, command.after)]

@@ -20,7 +20,7 @@ def logged(state: EngineState, event: Logged, position: Position) -> None:
     assert sequence == queue.last_sequence + 1, "sequences have no gaps"
     row_state = READY if visible_at <= event.time else DELAYED
     key = event.key
-    row = (visible_at, 0, 0, row_state, len(key), priority, position, event.time, expires_at)
+    row = (visible_at, 0, 0, row_state, 0, len(key), priority, position, event.time, expires_at)
     sizes = (len(event.body), len(event.headers))
     names = (event.content_type, event.sender, event.lease_ns, event.object, event.topics)
     queue.rows.add(sequence, row + sizes + names)
@@ -111,7 +111,7 @@ def _refer(
     assert row is not None, f"message {to_sequence} of queue {to_queue} is referred to and does not exist"
     assert sequence == queue.last_sequence + 1, "sequences have no gaps"
     row_state = READY if visible_at <= time else DELAYED
-    facts = (visible_at, 0, 0, row_state, row.key_bytes, priority, row.position, created, expires_at)
+    facts = (visible_at, 0, 0, row_state, 0, row.key_bytes, priority, row.position, created, expires_at)
     sizes = (row.body_bytes, row.headers_bytes)
     queue.rows.add(sequence, facts + sizes + (content_type, sender, row.lease_ns, about, topics))
     queue.enter(sequence, row_state, visible_at, priority, expires_at)
@@ -150,7 +150,7 @@ def _refer_run(state: EngineState, event: QueuedRun, chosen: slice) -> None:
     facts = {"visible_at": visible_at, "expires_at": expires_at, "priority": priority, "state": row_state}
     names = {"content_type": event.content_type, "sender": event.sender, "object": event.object}
     columns = {"created": event.created, "topics": event.topics} | names
-    for name, value in {"receives": 0, "consumer": 0, **facts}.items():
+    for name, value in {"receives": 0, "consumer": 0, "nameless": 0, **facts}.items():
         rows[name] = value
     for name, column in columns.items():
         rows[name] = column[chosen]

@@ -97,7 +97,7 @@ def extended(state: EngineState, event: Extended, _: Position) -> None:
         _extended_alone(state, queue, event)
     else:
         assert row.state in (LEASED, DELAYED), "only a consumer that holds a message can extend its lease"
-        queue.change(event.sequence, row, row.state, event.visible_at, row.receives, row.consumer)
+        queue.extend(event.sequence, row, event.visible_at)
         state.arm(queue, event.visible_at)
 
 
@@ -141,15 +141,15 @@ def ended(state: EngineState, event: MessageEvent, _: Position) -> None:
 
 def dead_lettered(state: EngineState, event: DeadLettered, _: Position) -> None:
     # If the last delivery is part of the event, its consumer holds the message until it becomes visible again.
-    _move(state, event, event.consumer if event.fetched else 0)
+    _move(state, event, event.consumer if event.fetched else 0, is_held=event.fetched)
     state.reasons.note((event.to_queue, event.to_sequence), event.reason)
 
 
 def moved(state: EngineState, event: Moved, _: Position) -> None:
-    _move(state, event, 0)
+    _move(state, event, 0, is_held=False)
 
 
-def _move(state: EngineState, event: DeadLettered | Moved, consumer: int) -> None:
+def _move(state: EngineState, event: DeadLettered | Moved, consumer: int, *, is_held: bool) -> None:
     """Move a message to another queue, where its deliveries count from 0. Its id stays valid."""
     queue, row = state.message(event)
     if state.names.are_swept:
@@ -159,7 +159,12 @@ def _move(state: EngineState, event: DeadLettered | Moved, consumer: int) -> Non
     target = state.queues[event.to_queue]
     row_state = READY if event.visible_at <= event.time else DELAYED
     moved = row._replace(
-        visible_at=event.visible_at, receives=0, consumer=consumer, state=row_state, expires_at=event.expires_at
+        visible_at=event.visible_at,
+        receives=0,
+        consumer=consumer,
+        state=row_state,
+        nameless=int(is_held and not consumer),
+        expires_at=event.expires_at,
     )
     arrive(state, target, event.to_sequence, moved, digest)
     state.moved[origin] = (event.to_queue, event.to_sequence)
