@@ -53,7 +53,7 @@ class World(Requests):
         self.note(f"run {self.run} starts")
         self.process = ProcessScheduler(self.time, self.random)
         self.shard.start(self.process)
-        self.glovebox = Glovebox(_SESSIONS, self.loop.waiting, lambda: self.random.getrandbits(40))
+        self.glovebox = Glovebox(_SESSIONS, lambda: self.random.getrandbits(40))
 
     def _crash(self) -> None:
         self.note("crash")

@@ -96,7 +96,7 @@ class House:
     def __init__(self, loop: Loop, **bounds: Any) -> None:
         self.loop = loop
         self._ids = 1000
-        self.glovebox = Glovebox(GloveboxConfig(**bounds), loop.waiting, self._next_id)
+        self.glovebox = Glovebox(GloveboxConfig(**bounds), self._next_id)
 
     def _next_id(self) -> int:
         self._ids += 1

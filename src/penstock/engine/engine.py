@@ -51,6 +51,7 @@ from penstock.model import (
     token_events,
 )
 from penstock.model.answers import Answer, Decision, Done
+from penstock.model.consuming import Consume
 from penstock.model.probe import Probe
 from penstock.model.values import Nanos, Position
 
@@ -68,6 +69,7 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     commands.Extend: settle.extend,
     commands.Pull: pull.pull,
     commands.Receive: pull.receive,
+    Consume: pull.consume,
     commands.AwaitResult: pull.result_of,
     commands.ReadClaimed: claims.read_claimed,
     commands.FinishClaimed: claims.finish_claimed,

@@ -39,6 +39,10 @@ class Refused(Packed, frozen=True):
         return self.reason.explain(self.detail)
 
 
+CHANGED_MEANWHILE = Refused(Reason.UNAVAILABLE, "somebody else has changed it at the same time")
+"""What was to be changed is no longer what its sender has seen, who looks at it again."""
+
+
 class Receipt(Packed, frozen=True, gc=False):
     """Where a published message is. Not `fresh`: it was there already and nothing was added. Sequence 0: it went
     straight to a consumer and was not stored."""

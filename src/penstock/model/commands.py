@@ -24,15 +24,18 @@ class CreateQueue(Command, frozen=True):
 
 
 class UpdateQueue(Command, frozen=True):
-    """`fields`: the settings to change, so that a dialect leaves those alone that it does not know. Absent: all."""
+    """`fields`: the settings to change, so that a dialect leaves those alone that it does not know; `was`: only if
+    its settings are these until now. Absent: all, whatever they are."""
 
     name: str
     settings: QueueSettings
     fields: tuple[str, ...] | None = None
+    was: QueueSettings | None = None
 
 
 class DeleteQueue(Command, frozen=True):
     name: str
+    was: QueueSettings | None = None  # As in `UpdateQueue`.
 
 
 class DescribeQueue(Command, frozen=True):
@@ -278,9 +281,8 @@ class AwaitMessage(Command, frozen=True, gc=False):
 class Carry(Command, frozen=True, gc=False):
     """Rewrite messages and results at the end of the log, so that the old segment that holds them can be removed."""
 
-    messages: Sequence[
-        tuple[int, int, Position, bytes]
-    ]  # Queue, sequence, the position it was read from, the extent.
+    # Queue, sequence, the position it was read from, the extent.
+    messages: Sequence[tuple[int, int, Position, bytes]]
     results: Sequence[tuple[int, int, int, Position, bytes]] = ()  # Queue, sequence, receiver, position, result.
 
 

@@ -7,7 +7,10 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from penstock.model.queries import Page, Pages
+from penstock.model.answers import QueueDescription
+from penstock.model.commands import Command, DescribeQueue
+from penstock.model.queries import Page, Pages, Query
+from penstock.model.values import Packed
 
 
 class ConnectionState(Struct, frozen=True):
@@ -53,6 +56,20 @@ class ConnectionList(Page, frozen=True):
     def extend(self, page: ConnectionList) -> None:
         self.rows.extend(page.rows)
         self.waiting.extend(page.waiting)
+
+
+class CountReaders(Query, frozen=True):
+    """A queue, and how many clients wait for a message of it."""
+
+    queue: str
+
+    def needs(self) -> Command:
+        return DescribeQueue(self.queue)
+
+
+class Readers(Packed, frozen=True):
+    queue: QueueDescription
+    waiting: int
 
 
 def joined(query: ListConnections, lists: Sequence[ConnectionList]) -> ConnectionList:

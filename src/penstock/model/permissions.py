@@ -19,6 +19,7 @@ from penstock.model import commands, courier_commands, schedule_commands, token_
 from penstock.model.access import EVERY_NAME, SOME_NAME, Access, Need, Verb
 from penstock.model.answers import Refused
 from penstock.model.commands import Command
+from penstock.model.consuming import Consume
 from penstock.model.probe import Probe
 from penstock.model.settings import QueueSettings
 from penstock.model.values import DEFAULT_QUEUE
@@ -184,6 +185,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     commands.PublishOnce: lambda command, name_of: _topics(command.publish, name_of),
     commands.Fetch: _queue(_CONSUME),
     commands.Receive: _queue(_CONSUME),
+    Consume: _queue(_CONSUME),
     commands.Pull: lambda command, _: [
         (_CONSUME, name)
         for name in (*(draw.queue for draw in command.draws), *(name for name, *_ in command.results))

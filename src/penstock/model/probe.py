@@ -22,11 +22,14 @@ from penstock.model.commands import (
     Settle,
     UpdateQueue,
 )
+from penstock.model.consuming import Consume
 from penstock.model.schedule_commands import DescribeSchedule, RunSchedule
 from penstock.model.token_commands import DescribeToken, RevokeToken, RotateToken, SetToken
 
 OfQueues = CreateQueue | UpdateQueue | DeleteQueue | DescribeQueue | Purge | Redrive
-OfMessages = Publish | PublishTopics | Fetch | Finish | Settle | Extend | LookUp | Delete | Cancel | Reschedule
+OfMessages = (
+    Publish | PublishTopics | Fetch | Consume | Finish | Settle | Extend | LookUp | Delete | Cancel | Reschedule
+)
 Others = AwaitResult | DescribeSchedule | RunSchedule
 OfTokens = SetToken | RotateToken | RevokeToken | DescribeToken
 Head = OfQueues | OfMessages | Others | OfTokens

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from penstock.model.queries import NoAnswer, Query
+from penstock.model.settings import Push
 from penstock.model.values import Packed
 
 State = dict[str, Any]  # Empty for a channel that is not pushed.
@@ -18,6 +19,18 @@ class ReadPushes(Query, frozen=True):
 
 class PushStates(Packed, frozen=True):
     states: dict[str, State]  # By channel.
+
+
+class CheckPush(Query, frozen=True):
+    """Whether it is already known that a channel cannot be pushed like this."""
+
+    waits_for_log: ClassVar[bool] = False
+    queue: str
+    push: Push
+
+
+class PushChecked(Packed, frozen=True):
+    refusal: str  # Why it cannot; empty if nothing is known against it.
 
 
 def known(_: ReadPushes, found: Sequence[PushStates | NoAnswer]) -> PushStates:

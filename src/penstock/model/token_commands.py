@@ -8,12 +8,14 @@ from penstock.model.values import Nanos
 
 
 class SetToken(Command, frozen=True):
-    """Create a token, or change the one that has this name. `has_admins`: the settings name other administrators."""
+    """Create a token, or change the one that has this name. `has_admins`: the settings name other administrators.
+    `was`: only if it is like this until now. Absent: however it is."""
 
     name: str
     token: Token
     is_new: bool = False
     has_admins: bool = False
+    was: Token | None = None
 
 
 class RotateToken(Command, frozen=True):

@@ -11,6 +11,7 @@ from penstock import __version__
 from penstock.console.files import Console
 from penstock.dialects.etzel.conversation import Etzel
 from penstock.dialects.glovebox.protocol import Glovebox
+from penstock.dialects.glovebox.status import Status
 from penstock.dialects.mqs import Mqs
 from penstock.dialects.native.about import About
 from penstock.dialects.native.backup import Backup
@@ -95,7 +96,7 @@ class Application:
         mqs, nq = _mqs_of(config, ids), _nq_of(config)
         etzel = Etzel(ids, QueueSettings())
         new_session = relay.new_session if relay else partial(secrets.randbelow, SESSION_ID_MAX + 1)
-        glovebox = Glovebox(config.glovebox, clients.waiting, new_session, self._login)
+        glovebox = Glovebox(config.glovebox, new_session, self._login)
         conversations: dict[bytes, Converse] = {
             GLOVEBOX: glovebox.connect,
             b"/connect": lambda peer, _: etzel.converse(
@@ -106,18 +107,18 @@ class Application:
         staging = _staging_of(config, services, writer, self._later)
         idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
-        consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
+        consuming = Consuming(ids, config.http.body_bytes_max, _soon)
         waiting = Waiting(services.waits, ids, services.log_reads.names.name, writer.refusal)
         self._mqs = mqs
         schedules = Schedules(clients.submit_as, ids, config.topics.new_queue)
         ruled = (nq, staging, publishing, consuming, waiting, schedules)
         self._body_rules = {route: dialect.body_rule for dialect in ruled for route in dialect.routes}
-        push, later = services.push, self._later
+        later = self._later
         search = Search(services.traces, ids, later, _soon, waiting, writer.refusal, asked)
         self.routes: http.Routes = {
             **mqs.routes,
             **nq.routes,
-            **glovebox.routes,
+            **Status(asked).routes,
             **Queues(counted(clients.submit_as)).routes,
             **_event_log_of(identity, services, ids, later).routes,
             **Objects(ids).routes,
@@ -126,7 +127,7 @@ class Application:
             **schedules.routes,
             **waiting.routes,
             **staging.routes,
-            **Tokens(writer.submit_as, identities, _new_secret, checked_limits).routes,
+            **Tokens(clients.submit_as, identities, _new_secret, checked_limits).routes,
             **Claims(ids).routes,
             **Stats(asked).routes,
             **Consumers(asked).routes,
@@ -135,7 +136,7 @@ class Application:
             **About(asked, partial(effective_settings, config)).routes,
             **Cluster(cluster).routes,
             **(self._console.routes if self._console else {}),
-            **Channels(counted(clients.submit_as), push.check, push.describe).routes,
+            **Channels(counted(clients.submit_as), asked).routes,
             **_joined(publishing.routes, consuming.routes, Purges(asked).routes),
             **self._pages(),
         }
@@ -149,10 +150,6 @@ class Application:
     def body_rule(self, method: bytes, target: bytes, headers: http.Headers) -> http.BodyRule:
         rule = self._body_rules.get(route_of(http.segments_of(target)), self._mqs.body_rule)
         return rule(method, target, headers)
-
-    def _settings_of(self, name: str) -> QueueSettings | None:
-        queue = self._writer.engine.queue(name)
-        return queue.settings if queue else None
 
     def refusal(self, headers: http.Headers) -> http.Response | None:
         refused = self._browsers.refusal(headers)

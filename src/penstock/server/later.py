@@ -8,9 +8,20 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from penstock.dialects.wire.http import Awaited, Request, Response, Stream, error_response, failure, no_answer
+from penstock.dialects.wire.http import (
+    Awaited,
+    Rendered,
+    Request,
+    Response,
+    Stream,
+    error_response,
+    failure,
+    give,
+    no_answer,
+)
 from penstock.errors import DamagedLogError, Fault, PenstockError
 from penstock.model.queries import Ask, NoAnswer, Query
+from penstock.server.quotas.work import payer, paying
 
 logger = logging.getLogger(__name__)
 
@@ -36,18 +47,29 @@ class Later:
             task.cancel()
 
 
-def asked(ask: Ask, request: Request, query: Query, render: Callable[[Any], Response | Stream]) -> Awaited:
+def asked(
+    ask: Ask,
+    request: Request,
+    query: Query,
+    render: Callable[[Any], Rendered],
+    refused: Callable[[NoAnswer], Response] = no_answer,
+) -> Awaited:
+    """What the answer leads to is work for the same client."""
+    meter = payer()
+
     def when_ready(respond: _Respond) -> Any:
-        return ask(request, query, lambda answer: respond(_rendered(answer, render)))
+        def take(answer: Any) -> None:
+            with paying(meter):
+                give(_rendered(answer, render, refused), respond)
+
+        return ask(request, query, take)
 
     return Awaited(when_ready)
 
 
-def _rendered(answer: Any, render: Callable[[Any], Response | Stream]) -> Response | Stream:
-    if isinstance(answer, NoAnswer):
-        return no_answer(answer)
+def _rendered(answer: Any, render: Callable[[Any], Rendered], refused: Callable[[NoAnswer], Response]) -> Rendered:
     try:
-        return render(answer)
+        return refused(answer) if isinstance(answer, NoAnswer) else render(answer)
     except Exception:
         logger.exception("answer_failed")
         return error_response(Fault.INTERNAL)

@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from penstock.dialects.glovebox.protocol import STATUS_FORM
-from penstock.dialects.native.consume import confirmed
+from penstock.dialects.glovebox.status import STATUS_FORM
+from penstock.dialects.native.consume import CHANNEL_FORM, confirmed
 from penstock.dialects.native.parameters import values_of
 from penstock.dialects.native.publish import published_to
 from penstock.dialects.native.schedules import planned
@@ -45,6 +45,7 @@ from penstock.model.commands import (
     Reschedule,
     UpdateQueue,
 )
+from penstock.model.consuming import Consume
 from penstock.model.permissions import ADMINISTER, AWAIT, BY_NUMBER, READ_THE_LOG, needs_of
 from penstock.model.probe import Head
 from penstock.model.schedule_commands import DescribeSchedule, RunSchedule
@@ -179,7 +180,7 @@ SUBJECTS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     },
     (b"v1/channels", 2): NOTHING,
     (b"v1/channels", 3): {**_DESCRIBED_QUEUE, b"PUT": Row(_manages, _created), b"DELETE": Row(_manages)},
-    (b"v1/channels", 4): _needing(_CONSUME, 2, Fetch),
+    (b"v1/channels", 4): _needing(_CONSUME, 2, lambda name: Consume(name, channel=True)),
     # Messages
     (b"v1/publish", 2): _in_body(published_to),
     (b"v1/confirm", 2): Row(subject=confirmed),
@@ -237,6 +238,7 @@ SUBJECTS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
 _FORMS: Mapping[tuple[bytes, int], Form] = {
     **dict.fromkeys([(b"post", 1), (b"pull", 1), (b"v1/results", 4)], NQ_FORM),
     (b"status", 2): STATUS_FORM,
+    (b"v1/channels", 4): CHANNEL_FORM,
 }
 
 

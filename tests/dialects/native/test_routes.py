@@ -32,7 +32,7 @@ from penstock.model.settings import QueueSettings
 ANY = cast("Any", None)  # Nothing is called.
 IDS = MessageIds(bytes(16))
 ROOMS = (
-    *(Queues(ANY), Channels(ANY, ANY, ANY), Publishing(IDS, QueueSettings(), 1, ANY), Consuming(IDS, ANY, 1, ANY)),
+    *(Queues(ANY), Channels(ANY, ANY), Publishing(IDS, QueueSettings(), 1, ANY), Consuming(IDS, 1, ANY)),
     *(
         Purges(ANY),
         Search(ANY, IDS, ANY, ANY, ANY, ANY, ANY),

@@ -6,36 +6,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from penstock.dialects.glovebox.codec import BINCODE, JSON, Code, Codec
+from penstock.dialects.glovebox.codec import BINCODE, JSON, Codec
 from penstock.dialects.glovebox.guest import Guest
-from penstock.dialects.glovebox.replies import CODES, FramePeer
+from penstock.dialects.glovebox.replies import FramePeer
 from penstock.dialects.glovebox.session import Session
 from penstock.dialects.glovebox.sessions import Sessions, Settings
 from penstock.dialects.wire.conversation import Conversation
-from penstock.dialects.wire.http import Call, Headers, Request, Response, Routes, json_response, queue_name
-from penstock.dialects.wire.subjects import Form
-from penstock.errors import ProtocolError, Reason
+from penstock.dialects.wire.http import Headers
 from penstock.limits import SESSION_ID_MAX
 from penstock.model.access import EVERYTHING, NOBODY, Access
-from penstock.model.answers import Answer, QueueDescription, Refused
-from penstock.model.commands import DescribeQueue
 
 
 class Glovebox:
-    """The dialect: conversations at `/connect/`, and one page of HTTP."""
+    """The dialect: conversations at `/connect/`."""
 
     def __init__(
         self,
         settings: Settings,
-        waiting: Callable[[str], int],
         random: Callable[[], int],
         login: Callable[[FramePeer, str], Access] = lambda _, __: EVERYTHING,
     ) -> None:
-        """`waiting`: how many clients wait for a message of a queue. `random`: a new number up to `SESSION_ID_MAX`
+        """`random`: a new number up to `SESSION_ID_MAX`
         that cannot be guessed. `login`: the access that a token grants."""
         self._login = login
-        self.routes: Routes = {(b"status", 2): {b"GET": self._status, b"HEAD": self._status}}
-        self._waiting = waiting
         self._sessions = Sessions(settings, random)
 
     def connect(self, peer: FramePeer, headers: Headers) -> Conversation:
@@ -55,40 +48,6 @@ class Glovebox:
         known = text.isdigit() and len(text) <= len(str(SESSION_ID_MAX))
         session = self._sessions.find(int(text)) if known else None
         return session if session and session.owner == access.identity else None
-
-    # ── GET /status/<queue> ─────────────────────────────────────────────────────────────────────────────────
-
-    def _status(self, _: Request, segment: bytes) -> Response | Call:
-        try:
-            name = queue_name(segment)
-        except ProtocolError:
-            return _status_error(400, segment.decode("latin-1"), "BadRequest")
-        return Call(DescribeQueue(name), lambda answer: self._render_status(name, answer))
-
-    def _render_status(self, name: str, answer: Answer) -> Response:
-        if isinstance(answer, Refused):
-            about = answer.sentence if answer.reason is Reason.FORBIDDEN else name
-            return _status_error(answer.reason.status, about, CODES[answer.reason])
-        assert isinstance(answer, QueueDescription)
-        counts = {"length": answer.messages, "in_flight": answer.leased, "delayed": answer.delayed}
-        status = {"type": "Status", "readers_waiting": self._waiting(name), **counts}
-        return json_response(200, {**status, "shards": [{"shard": 0, **counts}], **_shard_counts(answer)})
-
-
-def _shard_counts(queue: QueueDescription) -> dict[str, int]:
-    """A queue is one shard, which is always written to. The messages that have left it count as a finished one."""
-    finished = queue.last_sequence > queue.messages
-    return {"shards_read_write": 1, "shards_read_only": 0, "shards_finished": int(finished)}
-
-
-def _status_error(status: int, name: str, code: Code) -> Response:
-    return json_response(status, {"type": "Error", "name": name, "code": code})
-
-
-STATUS_FORM = Form(
-    lambda refused: _status_error(refused.reason.status, refused.sentence, CODES[refused.reason]),
-    lambda error: _status_error(error.fault.status, str(error), "BadRequest"),
-)
 
 
 def _is_true(headers: Headers, name: bytes) -> bool:

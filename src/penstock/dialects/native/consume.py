@@ -15,16 +15,14 @@ from penstock.dialects.wire import http
 from penstock.dialects.wire.json_bodies import given_bytes, message_field, text_or_base64
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.pages import Soon, page
-from penstock.dialects.wire.subjects import Subject, message_named, names_in
+from penstock.dialects.wire.subjects import Form, Subject, message_named, names_in
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.model.answers import Answer, Delivery, Discarded, LeasedUntil, Received, Refused
-from penstock.model.commands import Command, Extend, Fetch, Outcome, Receive, Settle
+from penstock.model.commands import Command, Extend, Outcome, Settle
+from penstock.model.consuming import Consume
 from penstock.model.probe import Probe
-from penstock.model.settings import QueueSettings
 from penstock.model.times import nanos_of, rfc3339_nanos
-
-SettingsOf = Callable[[str], QueueSettings | None]  # The settings of a queue, if it exists.
 
 _Seconds = Annotated[float, Meta(ge=0, le=limits.INT32_MAX)]
 _Delivery = Annotated[int, Meta(ge=1, le=limits.INT32_MAX)]
@@ -55,12 +53,21 @@ _decode_extension = msgspec.json.Decoder(_Extension).decode
 _decode_extensions = msgspec.json.Decoder(list[_Extension]).decode
 
 
+def _no_channel(refused: Refused) -> http.Response:
+    if refused.reason is Reason.NO_QUEUE:
+        return http.error_response(Fault.NO_CHANNEL, refused.detail)
+    return http.refusal(refused)
+
+
+CHANNEL_FORM = Form(_no_channel, http.bad_request)
+"""Of what is about a channel."""
+
+
 class Consuming:
     """Requests in, commands out; answers in, responses out."""
 
-    def __init__(self, ids: MessageIds, settings_of: SettingsOf, request_bytes_max: int, soon: Soon) -> None:
+    def __init__(self, ids: MessageIds, request_bytes_max: int, soon: Soon) -> None:
         self._ids = ids
-        self._settings_of = settings_of
         self._soon = soon
         self._body_rule = http.BodyRule(request_bytes_max)
         self.routes: http.Routes = {
@@ -78,19 +85,15 @@ class Consuming:
     def _queue_messages(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
         if segment != b"messages":
             return http.not_found(request)
-        name = http.queue_name(http.segments_of(request.target)[2])
-        return self._fetch(request, name, self._settings_of(name))
+        return self._consume(request)
 
     def _channel_messages(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
         if segment != b"messages":
             return http.not_found(request)
-        name = http.queue_name(http.segments_of(request.target)[2])
-        settings = self._settings_of(name)
-        if settings is None or not settings.topics:
-            return http.error_response(Fault.NO_CHANNEL, name)
-        return self._fetch(request, name, settings)
+        return self._consume(request, channel=True)
 
-    def _fetch(self, request: http.Request, name: str, settings: QueueSettings | None) -> http.Call:
+    def _consume(self, request: http.Request, *, channel: bool = False) -> http.Call:
+        name = http.queue_name(http.segments_of(request.target)[2])
         given = parameters(request, "max", "wait", "lease", "consumer", "raw")
         most = number(given, "max", 1, limits.BATCH_MESSAGES_MAX, 1)
         wait_ns = number(given, "wait", 0, limits.LONG_POLL_SECONDS_MAX, 0) * limits.SECOND_NS
@@ -98,14 +101,15 @@ class Consuming:
         raw = flag(given, "raw", default=False)
         lease = seconds(given, "lease", limits.LEASE_SECONDS_MAX)
         lease_ns = None if lease is None else nanos_of(lease)
-        fetch: Fetch | Receive = Fetch(name, most, wait_ns, lease_ns, consumer)
-        if consumer and settings and settings.confirmations > 1:
-            fetch = Receive(name, consumer, most, wait_ns, lease_ns)
-        return http.Call(fetch, lambda answer: self._render_messages(name, answer, raw=raw))
+        consume = Consume(name, most, wait_ns, lease_ns, consumer, channel)
+        refused = CHANNEL_FORM.refusal if channel else http.refusal
+        return http.Call(consume, lambda answer: self._render_messages(name, answer, refused, raw=raw))
 
-    def _render_messages(self, name: str, answer: Answer, *, raw: bool) -> http.Response | http.Stream:
+    def _render_messages(
+        self, name: str, answer: Answer, refused: Callable[[Refused], http.Response], *, raw: bool
+    ) -> http.Response | http.Stream:
         if isinstance(answer, Refused):
-            return http.refusal(answer)
+            return refused(answer)
         deliveries = answer.deliveries if isinstance(answer, Received) else cast("Sequence[Delivery]", answer)
         documents = (self._document(name, delivery, raw=raw) for delivery in deliveries)
         return page(documents, sum([delivery.body_bytes for delivery in deliveries]), self._soon)

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Protocol
 
+from penstock.dialects.native.looking import Looking, Submit
 from penstock.dialects.native.queue_document import ChannelDocument, QueueDocument, changed, listed, view
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError, Reason
 from penstock.model.answers import Answer, QueueDescription, Refused
-from penstock.model.client import Cancelable, Client
-from penstock.model.commands import Command, CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
+from penstock.model.commands import CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
 from penstock.model.permissions import needs_of, require
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Stage
-
-
-class Submit(Protocol):
-    def __call__(
-        self, client: Client, command: Command, reply: Callable[[Any], None], stage: Stage = Stage.SYNC
-    ) -> Cancelable | None: ...
 
 
 class Queues:
@@ -45,7 +36,7 @@ class Queues:
         return listed(request, "queues", view)
 
     def _get_queue(self, _: http.Request, segment: bytes) -> http.Call:
-        return http.Call(DescribeQueue(http.queue_name(segment)), lambda answer: _render_queue(answer, 200))
+        return http.Call(DescribeQueue(http.queue_name(segment)), _render_queue)
 
     def _delete_queue(self, _: http.Request, segment: bytes) -> http.Call:
         return http.Call(
@@ -55,50 +46,45 @@ class Queues:
 
     def _put_queue(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Create a queue. One that exists with exactly these settings counts as created."""
-        name, submit = http.queue_name(segment), partial(self._submit, request)
+        name = http.queue_name(segment)
         wanted = changed(QueueSettings(), request.body or b"{}")
         require(request.access, *needs_of(CreateQueue(name, wanted)))
 
-        def look(respond: Callable[[http.Response], None]) -> None:
-            def act(found: Answer) -> None:
-                if isinstance(found, QueueDescription):
-                    if found.settings == wanted:
-                        submit(DescribeQueue(name), lambda answer: respond(_render_queue(answer, 200)))
-                    else:
-                        why = "it is a channel" if found.settings.topics else "its settings differ"
-                        respond(http.error_response(Reason.QUEUE_EXISTS, f"{name}; {why}"))
-                else:
-                    submit(CreateQueue(name, wanted), lambda answer: respond(_render_queue(answer, 201)))
+        def act(found: Answer, looking: Looking) -> None:
+            if not isinstance(found, QueueDescription):
+                looking.change(CreateQueue(name, wanted), 201, again=Reason.QUEUE_EXISTS)
+            elif found.settings == wanted:
+                looking.change(DescribeQueue(name))
+            else:
+                why = "it is a channel" if found.settings.topics else "its settings differ"
+                looking.respond(http.error_response(Reason.QUEUE_EXISTS, f"{name}; {why}"))
 
-            submit(DescribeQueue(name), act, Stage.READY)
-
-        return http.Awaited(look)
+        return self._looking(request, name, act)
 
     def _patch_queue(self, request: http.Request, segment: bytes) -> http.Awaited:
-        """Change settings that all queues have. The queue is read and changed in one turn, so that no other change is
-        undone; a channel keeps the bounds of channels."""
-        name, submit = http.queue_name(segment), partial(self._submit, request)
+        """Change settings that all queues have; no other change is undone. A channel keeps the bounds of channels."""
+        name = http.queue_name(segment)
         require(request.access, *needs_of(UpdateQueue(name, changed(QueueSettings(), request.body))))
 
-        def look(respond: Callable[[http.Response], None]) -> None:
-            def act(found: Answer) -> None:
-                if not isinstance(found, QueueDescription):
-                    respond(_render_queue(found, 200))
-                    return
-                rules = ChannelDocument if found.settings.topics else QueueDocument
-                try:
-                    command = UpdateQueue(name, changed(found.settings, request.body, rules))
-                except ProtocolError as error:
-                    respond(http.bad_request(error))
-                    return
-                submit(command, lambda answer: respond(_render_queue(answer, 200)))
+        def act(found: Answer, looking: Looking) -> None:
+            if not isinstance(found, QueueDescription):
+                looking.respond(_render_queue(found))
+                return
+            rules = ChannelDocument if found.settings.topics else QueueDocument
+            try:
+                settings = changed(found.settings, request.body, rules)
+            except ProtocolError as error:
+                looking.respond(http.bad_request(error))
+                return
+            looking.change(UpdateQueue(name, settings, was=found.settings))
 
-            submit(DescribeQueue(name), act, Stage.READY)
+        return self._looking(request, name, act)
 
-        return http.Awaited(look)
+    def _looking(self, request: http.Request, name: str, act: Callable[[Answer, Looking], None]) -> http.Awaited:
+        return http.Awaited(Looking(self._submit, request, DescribeQueue(name), act, _render_queue).when_ready)
 
 
-def _render_queue(answer: Answer, status: int) -> http.Response:
+def _render_queue(answer: Answer, status: int = 200) -> http.Response:
     if isinstance(answer, Refused):
         return http.refusal(answer)
     assert isinstance(answer, QueueDescription)

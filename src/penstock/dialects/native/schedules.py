@@ -10,9 +10,9 @@ from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
 from penstock.dialects.native.event_text import headers_by_name
+from penstock.dialects.native.looking import Submit
 from penstock.dialects.native.parameters import number, parameters, time_of
 from penstock.dialects.native.publish import GivenMessage, message_fields, message_of, rendered, with_message_fields
-from penstock.dialects.native.queues import Submit
 from penstock.dialects.wire import http
 from penstock.dialects.wire.json_bodies import message_field
 from penstock.dialects.wire.subjects import names_in

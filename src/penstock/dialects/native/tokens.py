@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from penstock.dialects.native.looking import Looking, Submit
 from penstock.dialects.native.parameters import number, parameters, time_of
-from penstock.dialects.native.queues import Submit
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.limits import (
@@ -25,7 +25,7 @@ from penstock.model.answers import Answer, Refused, TokenDescription, TokenList
 from penstock.model.times import nanos_of, rfc3339
 from penstock.model.token_commands import DescribeToken, ListTokens, RevokeToken, RotateToken, SetToken
 from penstock.model.tokens import Token
-from penstock.model.values import Nanos, Stage
+from penstock.model.values import Nanos
 
 _Scopes = Annotated[list[str], Meta(min_length=1, max_length=TOKEN_SCOPES_MAX)]
 _Limit = Annotated[float, Meta(ge=0)]
@@ -104,20 +104,17 @@ class Tokens:
         return http.Call(command, lambda answer: self._render(answer, 201, secret))
 
     def _patch(self, request: http.Request, segment: bytes) -> http.Awaited:
-        """Change some fields. The token is read and changed in one turn, so that no other change is undone."""
+        """Change some fields; no other change is undone."""
         name, changes = _name(segment), self._changes(http.decoded(_decode_changes, request.body))
 
-        def look(respond: Callable[[http.Response], None]) -> None:
-            def act(found: Answer) -> None:
-                if not isinstance(found, TokenDescription):
-                    respond(self._render(found))
-                    return
-                command = SetToken(name, replace(found.token, **changes), has_admins=self._known.has_admins)
-                self._submit(request, command, lambda answer: respond(self._render(answer)))
+        def act(found: Answer, looking: Looking) -> None:
+            if not isinstance(found, TokenDescription):
+                looking.respond(self._render(found))
+                return
+            token = replace(found.token, **changes)
+            looking.change(SetToken(name, token, has_admins=self._known.has_admins, was=found.token))
 
-            self._submit(request, DescribeToken(name), act, Stage.READY)
-
-        return http.Awaited(look)
+        return http.Awaited(Looking(self._submit, request, DescribeToken(name), act, self._render).when_ready)
 
     def _changes(self, given: _Changes) -> dict[str, Any]:
         changes: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import lru_cache
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -97,11 +97,32 @@ class Awaited(Struct, gc=False):
     when_ready: Callable[[Callable[[Response | Stream], None]], Pending | None]
 
 
+Rendered = Response | Stream | Awaited
+"""What an answer becomes: a response, or one that takes another answer."""
+
+
+def give(rendered: Rendered, respond: Callable[[Response | Stream], None]) -> None:
+    if isinstance(rendered, Awaited):
+        rendered.when_ready(respond)
+    else:
+        respond(rendered)
+
+
 Later = Callable[[Coroutine[Any, Any, Response | Stream]], Awaited]
 """Answers with what a coroutine returns, however long that takes. An error that it raises is an answer too."""
 
-Asked = Callable[[Request, Query, Callable[[Any], Response | Stream]], Awaited]
-"""Asks a question for the client of a request, and answers with what it is rendered as, or why it has no answer."""
+
+class Asked(Protocol):
+    """Asks a question for the client of a request. Answers with what it is rendered as, or why it has no answer."""
+
+    def __call__(
+        self,
+        request: Request,
+        query: Query,
+        render: Callable[[Any], Rendered],
+        refused: Callable[[Refused | Failed], Response] = ...,
+    ) -> Awaited: ...
+
 
 Refusal = Callable[[Client, Command], Refused | None]
 """Why a client may not send a command. For what services do for a client; other commands are checked anyway."""

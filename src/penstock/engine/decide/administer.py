@@ -13,7 +13,15 @@ from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import QUEUE_NUMBER_MAX, QUEUES_MAX
 from penstock.model.access import OWN_QUEUES
-from penstock.model.answers import Done, ObjectDescription, QueueDescription, QueueList, QueueNames, Refused
+from penstock.model.answers import (
+    CHANGED_MEANWHILE,
+    Done,
+    ObjectDescription,
+    QueueDescription,
+    QueueList,
+    QueueNames,
+    Refused,
+)
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeObject, DescribeQueue, ListQueues, UpdateQueue
 from penstock.model.courier_commands import CheckDeadLetterQueue, NameQueues
 from penstock.model.events import QueueChanged, QueueRemoved
@@ -38,6 +46,8 @@ def update_queue(draft: Draft, command: UpdateQueue) -> QueueDescription | Refus
     queue = draft.queue(command.name)
     if queue is None:
         return Refused(Reason.NO_QUEUE, command.name)
+    if command.was not in (None, queue.settings):
+        return CHANGED_MEANWHILE
     settings = command.settings
     if command.fields is not None:
         settings = replace(queue.settings, **{name: getattr(settings, name) for name in command.fields})
@@ -69,6 +79,8 @@ def delete_queue(draft: Draft, command: DeleteQueue) -> QueueDescription | Refus
     queue = draft.queue(command.name)
     if queue is None:
         return Refused(Reason.NO_QUEUE, command.name)
+    if command.was not in (None, queue.settings):
+        return CHANGED_MEANWHILE
     remove_policies(draft, queue.name, draft.now)
     draft.events.append(QueueRemoved(draft.now, queue.number))
     promise(draft, Wish.FORGET_DEAD_LETTERS, queue.name)

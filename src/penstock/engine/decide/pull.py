@@ -26,6 +26,7 @@ from penstock.errors import Reason
 from penstock.limits import NEVER_NS, RECEIVERS_MAX, RUN_MESSAGES_MIN, UINT32_MAX
 from penstock.model.answers import Delivery, Drawn, Pulled, Received, Refused, StoredResult, WrongResult
 from penstock.model.commands import FROM_NEWEST, FROM_NEXT, AwaitResult, Draw, Fetch, Finish, Pull, Receive
+from penstock.model.consuming import Consume
 from penstock.model.events import (
     Completed,
     Delivered,
@@ -323,6 +324,14 @@ def _from_now_on(state: EngineState, draw: Draw) -> Draw:
     queue = state.queue(draw.queue)
     start, number = (queue.last_sequence + 1, queue.number) if queue else (0, 0)
     return replace(draw, start=start, queue_number=number, only_new=True)
+
+
+def consume(draft: Draft, command: Consume) -> Sequence[Delivery] | Received | Refused:
+    queue = draft.queue(command.queue)
+    wanted = command.of(queue.settings if queue else None)
+    if wanted is None:
+        return Refused(Reason.NO_QUEUE, command.queue)
+    return receive(draft, wanted) if isinstance(wanted, Receive) else fetch(draft, wanted)
 
 
 def receive(draft: Draft, command: Receive) -> Received | Refused:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.errors import Reason
 from penstock.limits import TOKENS_MAX
-from penstock.model.answers import Done, Refused, TokenDescription, TokenList
+from penstock.model.answers import CHANGED_MEANWHILE, Done, Refused, TokenDescription, TokenList
 from penstock.model.token_commands import DescribeToken, ListTokens, RevokeToken, RotateToken, SetToken
 from penstock.model.token_events import TokenRevoked, TokenSet
 from penstock.model.tokens import Token
@@ -22,6 +22,8 @@ def set_token(draft: Draft, command: SetToken) -> TokenDescription | Refused:
         return Refused(Reason.TOKEN_EXISTS, command.name)
     if before is None and not command.is_new:
         return Refused(Reason.NO_TOKEN, command.name)
+    if command.was not in (None, before):
+        return CHANGED_MEANWHILE
     if before is None and len(tokens) >= TOKENS_MAX:
         return Refused(Reason.TOO_MANY_TOKENS, str(TOKENS_MAX))
     if token.expires <= draft.wall and (before is None or token.expires != before.expires):

@@ -39,11 +39,6 @@ Row = Here | At | Merge
 # ── One shard ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _queue(index: int) -> At:
-    """The queue is this segment of the path."""
-    return At(lambda request, shards, _: shards.of_name(http.queue_name(http.segments_of(request.target)[index])))
-
-
 ADMINISTERED: Final = At(lambda *_: ADMINISTRATION)
 
 
@@ -57,14 +52,14 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"post", 1): HERE,
     (b"pull", 1): HERE,
     (b"v1/results", 4): HERE,
-    (b"status", 2): _queue(1),
+    (b"status", 2): HERE,
     # Queues and channels
     (b"v1/queues", 2): HERE,
-    (b"v1/queues", 3): {**dict.fromkeys([b"GET", b"HEAD", b"PUT", b"PATCH"], _queue(2)), b"DELETE": HERE},
-    (b"v1/queues", 4): {b"POST": HERE, b"GET": _queue(2), b"DELETE": HERE},
+    (b"v1/queues", 3): HERE,
+    (b"v1/queues", 4): HERE,
     (b"v1/channels", 2): HERE,
-    (b"v1/channels", 3): _queue(2),
-    (b"v1/channels", 4): _queue(2),
+    (b"v1/channels", 3): HERE,
+    (b"v1/channels", 4): HERE,
     # Messages
     (b"v1/publish", 2): HERE,
     (b"v1/confirm", 2): HERE,
@@ -75,8 +70,8 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/schedule", 3): HERE,
     **dict.fromkeys([(b"v1/redrive", 2), (b"v1/redrive", 3), (b"v1/purges", 2), (b"v1/purges", 3)], HERE),
     (b"v1/objects", 4): HERE,
-    (b"v1/claims", 3): _queue(2),
-    (b"v1/claims", 4): _queue(2),
+    (b"v1/claims", 3): HERE,
+    (b"v1/claims", 4): HERE,
     # Logs
     (b"v1/events", 2): events,
     (b"v1/log", 2): log,
@@ -85,7 +80,7 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/backup", 3): backup_part,
     # Administration
     **dict.fromkeys([(b"v1/schedules", 2), (b"v1/schedules", 3), (b"v1/schedules", 4)], HERE),
-    **dict.fromkeys([(b"v1/tokens", 2), (b"v1/tokens", 3), (b"v1/tokens", 4)], ADMINISTERED),
+    **dict.fromkeys([(b"v1/tokens", 2), (b"v1/tokens", 3), (b"v1/tokens", 4)], HERE),
     **dict.fromkeys([(b"v1/workers", 2), (b"v1/workers", 3)], HERE),
     **dict.fromkeys([(b"v1/stage", 3), (b"v1/stage", 4), (b"v1/stage", 5)], ADMINISTERED),
     (b"v1/settings", 2): HERE,

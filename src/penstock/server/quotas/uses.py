@@ -21,6 +21,7 @@ from penstock.model.commands import (
     Receive,
     StageRows,
 )
+from penstock.model.consuming import Consume
 
 PUBLISHED: dict[type[Command], Callable[[Any], int]] = {
     Publish: lambda command: len(command.messages),
@@ -34,7 +35,9 @@ PUBLISHED: dict[type[Command], Callable[[Any], int]] = {
 
 RECEIVED: dict[type[Command], Callable[[Any], int]] = {
     Fetch: len,
-    Receive: lambda answer: len(answer) if isinstance(answer, list | tuple) else len(answer.deliveries),
+    **dict.fromkeys(
+        (Receive, Consume), lambda answer: len(answer) if isinstance(answer, list | tuple) else len(answer.deliveries)
+    ),
     Pull: lambda answer: sum([len(drawn.sequences) for drawn in answer.drawn]),
     ReadClaimed: lambda answer: len(answer.deliveries),
 }

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.ids import MessageIds
-from penstock.model.connections import ListConnections
+from penstock.model.connections import CountReaders, ListConnections
 from penstock.model.consumers import ListConsumers
 from penstock.model.figures import ReadFigures, WatchFigures
 from penstock.model.health import ReadHealth
 from penstock.model.jobs import StartPurge, StartRedrive
-from penstock.model.pushes import ReadPushes
+from penstock.model.pushes import CheckPush, ReadPushes
 from penstock.model.searches import ReadScheduled, SearchMessages
 from penstock.model.workers import ListWorkers, NoteWorker, RemoveWorker
 from penstock.server.config import Config
@@ -122,6 +122,7 @@ def assemble(
     workers = WorkerReports(writer)
     answers: Answers = {
         ReadFigures: stats.page,
+        CheckPush: push.check,
         ReadPushes: push.states,
         ReadScheduled: searches.scheduled,
         SearchMessages: searches.search,
@@ -130,6 +131,7 @@ def assemble(
         NoteWorker: workers.note,
         RemoveWorker: workers.take_out,
         ListConsumers: consumers.consumers,
+        CountReaders: connections.readers,
         ListConnections: connections.connections,
         ReadHealth: health.health,
         StartPurge: purges.purge,

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.model.access import EVERY_NAME, Need, Verb
+from penstock.model.answers import Refused
 from penstock.model.client import Client
-from penstock.model.commands import AwaitResult, Fetch, Pull, Receive, Waiting
-from penstock.model.connections import ConnectionList, ConnectionState, ListConnections, WaitingClient
-from penstock.server.services.contract import Service
+from penstock.model.commands import AwaitResult, DescribeQueue, Fetch, Pull, Receive, Waiting
+from penstock.model.connections import (
+    ConnectionList,
+    ConnectionState,
+    CountReaders,
+    ListConnections,
+    Readers,
+    WaitingClient,
+)
+from penstock.server.services.contract import Service, answer_to
 from penstock.server.shells.connection import Server
 from penstock.server.writer.port import ServicePort
 
@@ -28,6 +36,10 @@ class Connections(Service):
         seen = [each for each in self._waiting() if access.sees(each.queue)]
         waiting = [each for each in seen if not queues or each.queue in queues]
         return ConnectionList(len(found), found[query.offset : end], len(waiting), waiting[query.offset : end])
+
+    async def readers(self, _: Client, query: CountReaders) -> Readers | Refused:
+        found = await answer_to(self.writer, DescribeQueue(query.queue))
+        return found if isinstance(found, Refused) else Readers(found, self.writer.waiting(query.queue))
 
     def _open(self) -> list[ConnectionState]:
         found = [connection.describe() for server in self.servers for connection in server.connections]

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.model.client import Client
-from penstock.model.pushes import PushStates, ReadPushes
+from penstock.model.pushes import CheckPush, PushChecked, PushStates, ReadPushes
 from penstock.model.settings import Push
 from penstock.server.config import PushConfig
 from penstock.server.measures import Samples, one
@@ -69,10 +69,8 @@ class PushChannels(Service):
 
     # ── For the dialect ─────────────────────────────────────────────────────────────────────────────────────
 
-    def check(self, channel: str, push: Push) -> None:
-        """Raises `ProtocolError` if it is already known that the channel cannot be pushed with these settings."""
-        if refusal := self._refusal(self.writer.engine.numbers.get(channel, 0), push):
-            raise ProtocolError(refusal)
+    async def check(self, _: Client, query: CheckPush) -> PushChecked:
+        return PushChecked(self._refusal(self.writer.engine.numbers.get(query.queue, 0), query.push) or "")
 
     def describe(self, channel: str) -> dict[str, Any]:
         """The state of a channel's push; empty if it is not pushed."""

@@ -15,6 +15,7 @@ from penstock.model import commands, courier_commands, schedule_commands, token_
 from penstock.model.answers import Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, Fetch, Publish
+from penstock.model.consuming import Consume
 from penstock.model.probe import Probe
 from penstock.model.values import Stage
 from penstock.server.room import Room
@@ -50,7 +51,8 @@ HARMLESS = _REPEATED_BY_ITS_SENDER | frozenset(
 
 def would_be_missed(command: Command) -> bool:
     """Whether it matters that it may have been done. What was leased comes back by itself."""
-    return type(command) not in HARMLESS and not (type(command) is Fetch and command.confirm)
+    is_lease = command.confirm if type(command) is Fetch else type(command) is Consume and not command.channel
+    return type(command) not in HARMLESS and not is_lease
 
 
 def is_followed(sent: Ask) -> bool:

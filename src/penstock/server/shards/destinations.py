@@ -23,6 +23,7 @@ from penstock.model.answers import (
     ScheduleList,
 )
 from penstock.model.commands import Command
+from penstock.model.consuming import Consume
 from penstock.model.probe import Probe
 from penstock.server.shards.cut_commands import ADMINISTRATION as ADMINISTRATION  # Most look for it here.
 from penstock.server.shards.cut_commands import Destination, Parts, by_shard
@@ -308,7 +309,7 @@ def _probe(command: Probe, shards: ShardMap) -> Destination:
 DESTINATIONS: dict[type[Command], Row | None] = {
     **dict.fromkeys(
         (
-            *(commands.Publish, commands.PublishRun, commands.Fetch, commands.Receive, commands.AwaitResult),
+            *(commands.Publish, commands.PublishRun, commands.Fetch, commands.Receive, commands.AwaitResult, Consume),
             *(commands.Redrive, commands.Purge),
         ),
         _queue,

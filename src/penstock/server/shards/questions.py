@@ -97,6 +97,7 @@ QUESTIONS: Final[dict[type[Query], Row]] = {
     figures.ReadFigures: Everywhere(figures.joined),
     figures.WatchFigures: InStep(figures.Lives),
     pushes.ReadPushes: Everywhere(pushes.known, is_whole=False),
+    **dict.fromkeys((pushes.CheckPush, connections.CountReaders), _NAMED),
     jobs.ListJobs: Everywhere(jobs.all_jobs),
     **dict.fromkeys((jobs.FindJob, jobs.EndJob), Everywhere(jobs.the_one, is_whole=False)),
     **dict.fromkeys((workers.ListWorkers, workers.NoteWorker, workers.RemoveWorker), _ADMINISTRATION),

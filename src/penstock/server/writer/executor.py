@@ -13,6 +13,7 @@ from penstock.errors import HistoryError, Reason, StoreError
 from penstock.limits import FETCH_BYTES_MAX
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import AwaitResult, Command, Fetch, Pull, ReadClaimed, Receive
+from penstock.model.consuming import Consume
 from penstock.model.events import Event
 from penstock.model.kinds import Kind, kinds_where
 from penstock.model.values import Nanos
@@ -29,8 +30,8 @@ from penstock.server.writer.waiters import Waiters
 logger = logging.getLogger(__name__)
 
 _OBSERVED = kinds_where(lambda row: row.about in ("queue", "schedule", "token"))
-READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
-LIMITED = frozenset((Fetch, Pull, Receive))  # They say how large their answer may be.
+READS = frozenset((Fetch, Pull, Receive, Consume, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
+LIMITED = frozenset((Fetch, Pull, Receive, Consume))  # They say how large their answer may be.
 
 
 class Executor:

@@ -21,6 +21,7 @@ from penstock.limits import BATCH_BYTES_MAX, DOUBT_SECONDS, SECOND_NS, UNREAD_BY
 from penstock.model.answers import Done, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, Publish, PublishRun, Waiting
+from penstock.model.consuming import Consume
 from penstock.model.kinds import Kind
 from penstock.model.queries import Ask, Query
 from penstock.model.values import Nanos, Position, Stage
@@ -111,6 +112,8 @@ class Loop:
                 return None
         waiter: Waiter | None = None
         if kind in READS and (client is not None or getattr(command, "wait_ns", None)):
+            if kind is Consume:
+                command, kind = self._delivering(cast("Consume", command))
             waiter = Waiter(self._serving, cast("Waiting", command), reply, stage, client)
         if kind not in COLLECTED or (waiter and (waiter.is_long or waiter.is_turned_away)):
             self.decide_collected()
@@ -130,6 +133,12 @@ class Loop:
         elif not commit.flush_is_due and (stage is not _SYNC or not commit.rounds.under_way):
             commit.flush_soon()
         return waiter if waiter and waiter.patient else None
+
+    def _delivering(self, command: Consume) -> tuple[Command, type[Command]]:
+        """What clients wait for differs, so it is known before one waits."""
+        queue = self.executor.engine.queue(command.queue)
+        wanted = command.of(queue.settings if queue else None) or command  # Else it is refused.
+        return wanted, type(wanted)
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         """Call when everything decided so far has reached the stage. Not called if the log fails first."""
