@@ -16,7 +16,8 @@ _PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 _FOLDERS = ("examples", "deploy")
 _HOME = "project"  # Where these files are in the site.
 _OUTSIDE = re.compile(r"\]\(((?:\.\./)+)([^)#]+)(#[^)]*)?\)")
-_STYLES = "site.css"  # Named in mkdocs.yml.
+_STYLES = "site.css"  # Named in mkdocs.yml, like the next one.
+_WORKER = "iframe-worker.js"
 _TABLES = """\
 @media (max-width: 45em) {
   .md-typeset table:not([class]) { font-size: 0.6rem; }
@@ -34,6 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
     for place, text in reference_pages().items():
         files.append(File.generated(config, place, content=text))
     files.append(File.generated(config, _STYLES, content=STYLE + _TABLES))
+    files.append(File.generated(config, _WORKER, content=(Path(__file__).parent / "docs_worker.js").read_text()))
     for file in files.documentation_pages():
         if _DECISION.match(file.src_uri):
             file.inclusion = file.inclusion.NOT_IN_NAV  # adr/README.md lists them.

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.decoding import convert, decode_json, decode_msgpack
+from penstock.decoding import convert, decode_json, decode_msgpack, in_words
 
 SOURCES = Path(penstock.__file__).parent
 
@@ -76,3 +76,17 @@ def test_nobody_lets_msgspec_learn_a_type_elsewhere() -> None:
         and any(keyword.arg == "type" for keyword in call.keywords)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("Expected `float`, got `str` - at `$.lease`", "lease must be a number, not text"),
+        ("Expected `int` >= 0 - at `$.limit`", "limit must be a whole number >= 0"),
+        ("Expected `int | null`, got `str` - at `$[0].x`", "[0].x must be a whole number or null, not text"),
+        ("Expected `object`, got `array`", "the document must be an object, not a list"),
+        ("Object missing required field `x`", "Object missing required field `x`"),
+    ],
+)
+def test_a_wrong_value_is_named_in_words(sentence: str, words: str) -> None:
+    assert in_words(sentence) == words

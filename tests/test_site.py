@@ -12,9 +12,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from playwright.sync_api import expect
 
 from penstock.model.metrics import FAMILIES
 from tests.support.broker import StartBroker
+from tests.support.browser import needs_browser, opened, started
 from tests.support.documentation import ROOT
 
 CLICKS_MAX = 2
@@ -84,6 +86,17 @@ def _pages_linked(page: Path) -> set[Path]:
 def test_nothing_comes_from_another_host(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert not [source for source in Links(page).sources if "://" in source], page
+
+
+@needs_browser
+def test_the_site_is_searched_without_a_web_server(site: Path) -> None:
+    with started() as browser, opened(browser, (1440, 900)) as page:
+        page.goto(site.joinpath("index.html").as_uri())
+        page.get_by_role("textbox", name="Search").click()
+        page.get_by_role("textbox", name="Search").press_sequentially("redrive")
+        page.locator(".md-search-result__item a").filter(has_text="redrive").first.click()
+        expect(page).to_have_url(re.compile(r"^file://.*\.html"))
+        expect(page.locator("main h1").first).to_be_visible()
 
 
 def test_dashboard_and_alerts_use_metrics_that_the_broker_has(start_broker: StartBroker) -> None:

@@ -6,6 +6,7 @@ that moment crashes the process (msgspec 0.22). So types are learned here, by on
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_EXPECTED = re.compile(
+    r"Expected `(?P<kind>[^`]+)`(?P<bound>.*?)(?:, got `(?P<got>[^`]+)`)?(?: - at `(?P<place>\$[^`]*)`)?"
+)
+_WORDS = {
+    "float": "a number",
+    "int": "a whole number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "an object",
+    "array": "a list",
+}
 _KINDS_MAX = 1024  # Callers have types too, and may make some while they run.
 _learning = threading.Lock()
 
@@ -45,6 +57,20 @@ def convert(data: Any, kind: type[T]) -> T:
     """The same for what is decoded already."""
     _json_decoder(cast("Hashable", kind))
     return msgspec.convert(data, kind)
+
+
+def in_words(sentence: str) -> str:
+    """What msgspec says of a wrong value, in words for somebody who does not know its types."""
+    found = _EXPECTED.fullmatch(sentence)
+    if found is None:
+        return sentence
+    place = (found["place"] or "").removeprefix("$").removeprefix(".") or "the document"
+    got = f", not {_words(found['got'])}" if found["got"] else ""
+    return f"{place} must be {_words(found['kind'])}{found['bound']}{got}"
+
+
+def _words(kinds: str) -> str:
+    return " or ".join([_WORDS.get(kind, kind) for kind in kinds.split(" | ")])
 
 
 @lru_cache(_KINDS_MAX)

@@ -116,6 +116,7 @@ SEARCH_ROWS_MAX = 4_096  # Examined in one step of a search; approximate.
 SEARCH_ROWS_CROWDED = 256  # The same, while other clients wait.
 SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; if more match, it examines all messages.
 SEARCH_PAGE_MAX = 1_000
+SEARCH_IDS_MAX = 1_000  # Messages that one search, or one redrive, names by their ids.
 TEXT_BYTES_MAX = 1024  # That is looked for in bodies or reasons.
 PAGE_DEFAULT, PAGE_MAX = 100, 1000  # Rows in one page of a list.
 QUESTION_SECONDS_MAX = 60.0  # How long a shard may take for an answer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from penstock.cli.messages import duration, preview
 from tests.cli.conftest import Verb
+from tests.support.broker import Broker
 
 Ask = Callable[..., Any]
 
@@ -48,6 +50,49 @@ def test_the_tail_shows_events_of_the_past_and_ends_if_told(verb: Verb, ask: Ask
     (line,) = verb(*past, "--state", "L").stdout.splitlines()
     assert line.split()[1:4] == ["L", "logged", queue]
     assert line.endswith("hello")
+
+
+def failed(broker: Broker, queue: str, reason: str, body: object) -> str:
+    """The id of a message that has failed in a queue, and is in its dead-letter queue."""
+    lost = f"{queue}.failed"
+    broker.request("PUT", f"/v1/queues/{lost}", body=b"{}")
+    policy = {"redrive_policy": {"max_receives": 1, "dead_letter_queue": lost}}
+    broker.request("PATCH", f"/v1/queues/{queue}", body=json.dumps(policy).encode())
+    sent = broker.request("POST", f"/v1/queues/{queue}/messages", body=json.dumps({"message": body}).encode()).json()
+    broker.request("GET", f"/v1/queues/{queue}/messages?consumer=ada")
+    given = {"id": sent["id"], "outcome": "retry", "consumer": "ada", "reason": reason}
+    assert broker.request("POST", "/v1/confirm", body=json.dumps(given).encode()).status == 200
+    identifier: str = sent["id"]
+    return identifier
+
+
+def test_a_dead_letter_says_where_it_is_where_it_came_from_and_why(verb: Verb, broker: Broker, queue: str) -> None:
+    body = {"order": 96628, "customer": "ann", "lines": [{"sku": "7"}]}
+    lost = failed(broker, queue, "no such card", body)
+    shown = verb("message", lost).stdout
+    facts = dict(line.split(None, 1) for line in shown.splitlines())
+    assert facts["queue"].strip() == f"{queue}.failed"
+    assert f"came from  {queue}\n" in shown
+    assert json.loads(facts["message"]) == body
+    (failure,) = [line for line in shown.splitlines() if line.split()[1] == "E"]
+    assert failure.endswith(f'to_queue={queue}.failed reason="no such card"')
+
+
+def test_dead_letters_are_listed_with_where_they_came_from_and_why(verb: Verb, broker: Broker, queue: str) -> None:
+    failed(broker, queue, "no such card", "m")
+    for shown in (verb("peek", f"{queue}.failed").stdout, verb("search", "--queue", f"{queue}.failed").stdout):
+        head, row = (line.split("  ") for line in shown.splitlines())
+        names, cells = ([cell.strip() for cell in each if cell.strip()] for each in (head, row))
+        assert names == ["queue", "sequence", "id", "status", "age", "receives", "came from", "reason", "message"]
+        assert cells[-3:] == [queue, "no such card", "m"]
+        assert len(cells) == len(names) - 1  # It was not delivered from here: 0 would only puzzle.
+
+
+def test_the_tail_refuses_letters_that_nothing_has(verb: Verb) -> None:
+    for wrong in ("ZZ", "SXY"):
+        ended = verb("tail", "--state", wrong)
+        assert ended.returncode == 2
+        assert "letters are L logged, U unchanged" in ended.stderr
 
 
 @pytest.mark.parametrize(

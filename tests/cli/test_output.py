@@ -17,7 +17,16 @@ def test_a_table_in_a_pipe_is_aligned_text_with_numbers_to_the_right(capsys: pyt
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, ""), (True, "yes"), (1234, "1,234"), (0.5, "0.5"), (2.0, "2"), (["a", 1], "a, 1"), ({"a": 1}, "a 1")],
+    [
+        (None, ""),
+        (True, "yes"),
+        (1234, "1,234"),
+        (0.5, "0.5"),
+        (2.0, "2"),
+        (["a", 1], "a, 1"),
+        ({"a": 1234}, '{"a":1234}'),
+        ([{"a": []}], '[{"a":[]}]'),
+    ],
 )
 def test_values_are_shown_in_plain_words(value: object, text: str) -> None:
     assert output.shown(value) == text

@@ -33,6 +33,14 @@ def test_a_pipe_is_one_message_to_the_byte(verb: Verb, broker: Broker, queue: st
     assert bodies(broker, queue) == ["two\nlines\n", "dash"]
 
 
+def test_a_pipe_through_which_nothing_came_publishes_nothing(verb: Verb, broker: Broker, queue: str) -> None:
+    for source in ((), ("-",)):
+        ended = verb("publish", queue, *source, given="")
+        assert (ended.returncode, "for an empty message write ''" in ended.stderr) == (2, True)
+    assert verb("publish", queue, "").returncode == 0
+    assert broker.request("GET", f"/v1/queues/{queue}").json()["status"]["messages"] == 1
+
+
 def test_a_file_is_one_message_whatever_is_in_it(verb: Verb, broker: Broker, queue: str, tmp_path: Path) -> None:
     (tmp_path / "photo").write_bytes(b"\xff\xd8\x00")
     assert verb("publish", queue, f"@{tmp_path}/photo").returncode == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.assignments import parsed
+from penstock.cli.assignments import parsed, texts
 from penstock.cli.exits import CommandError
 from tests.cli.conftest import Verb
 
@@ -76,6 +76,22 @@ def test_a_redrive_moves_what_matches(verb: Verb, ask: Ask, queue: str) -> None:
     assert ask("queues", "show", queue)[0]["status"]["messages"] == 1
 
 
+def test_a_filter_is_text_also_if_it_is_all_digits(verb: Verb, ask: Ask, queue: str) -> None:
+    ask("queues", "create", f"{queue}-to")
+    verb("publish", queue, "--lines", given="order 441\norder 442\n")
+    for given in ("text=441", 'text="441"'):
+        choice = (queue, "--to", f"{queue}-to", "--filter", given, "--dry-run")
+        assert verb("queues", "redrive", *choice).stdout == "1 messages match\n"
+    for name in ("key", "object", "reason", "origin", "topic", "since", "ready_until"):
+        ended = verb("queues", "redrive", queue, "--to", f"{queue}-to", "--filter", f"{name}=441", "--dry-run")
+        assert (ended.returncode, ended.stderr) == (0, ""), name
+
+
+def test_a_wrong_value_is_named_in_words_and_without_the_request(verb: Verb, queue: str) -> None:
+    ended = verb("queues", "change", queue, "lease=abc")
+    assert (ended.returncode, ended.stderr) == (2, "penstock: lease must be a number, not text\n")
+
+
 @pytest.mark.parametrize(
     ("assignments", "document"),
     [
@@ -90,5 +106,6 @@ def test_settings_are_json_where_they_can_be(assignments: list[str] | None, docu
 
 
 def test_a_setting_without_a_value_is_refused() -> None:
-    with pytest.raises(CommandError, match="NAME=VALUE"):
-        parsed(["max_attempts"])
+    for read in (parsed, texts):
+        with pytest.raises(CommandError, match="NAME=VALUE"):
+            read(["max_attempts"])

@@ -15,7 +15,7 @@ def test_a_broker_that_cannot_be_reached_has_its_exit_code_and_a_remedy() -> Non
         "penstock: the broker at http://127.0.0.1:1 cannot be reached: Connection refused;"
     )
     assert "penstock serve" in ended.stderr
-    assert penstock("queues", "list", "--url", "nonsense").returncode == 6
+    assert penstock("queues", "list", "--url", "nonsense").returncode == 2
 
 
 def test_an_address_with_a_password_is_refused_and_the_password_is_not_repeated(tmp_path: Path) -> None:
@@ -41,3 +41,10 @@ def test_a_token_comes_from_the_profile_and_a_wrong_one_is_refused(start_broker:
     assert penstock("queues", "list", PENSTOCK_PROFILE="mine", **there).returncode == 0
     refused = penstock("queues", "list", "--url", url, **there)
     assert (refused.returncode, "--token" in refused.stderr) == (5, True)
+
+
+def test_an_address_without_a_scheme_is_a_mistake_that_is_named() -> None:
+    ended = penstock("peek", "jobs", PENSTOCK_URL="localhost:28000")
+    assert ended.returncode == 2
+    assert "localhost:28000 (PENSTOCK_URL) does not begin with http:// or https://" in ended.stderr
+    assert "write http://localhost:28000" in ended.stderr

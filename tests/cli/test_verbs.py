@@ -84,10 +84,42 @@ def test_an_old_verb_is_the_new_one_in_no_list(
     assert old[-1] not in [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
 
 
-def test_a_verb_that_does_not_exist_is_a_usage_error() -> None:
-    ended = penstock("pubish")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "No such command 'pubish'" in ended.stderr
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("publsh", "publish"), ("queue ls", "queues"), ("queues lst", "list"), ("wat", ""), ("queues zz", "")],
+)
+def test_a_verb_that_does_not_exist_is_a_usage_error_and_one_like_it_is_named(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app(typed.split())
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.out) == (2, "")
+    assert "No such command" in shown.err
+    assert (f"Did you mean '{meant}'" in shown.err) if meant else ("Did you mean" not in shown.err)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("--idle", ""), ("--lise", "--lines"), ("--profil", "--profile")])
+def test_an_option_that_does_not_exist_names_only_one_that_is_alike(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        app(["publish", typed])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"Error: No such option: {typed}")
+    assert (f"(Possible options: {meant})" in said) if meant else ("Possible" not in said)
+
+
+def test_help_ends_with_how_to_reach_the_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (["peek"], ["queues", "create"], ["publish"]):
+        with pytest.raises(SystemExit):
+            app([*verb, "--help"])
+        own, _, broker = capsys.readouterr().out.partition("\nThe broker:\n")
+        assert all(option in own for option in ("Options:", "--json", "--help")), verb
+        assert "--url" not in own
+        assert [line.split()[0] for line in broker.splitlines() if line.startswith("  --")] == [
+            *("--url", "--token", "--profile", "--ca", "--certificate", "--certificate-key"),
+        ]
 
 
 def test_the_version_is_shown() -> None:

@@ -398,7 +398,7 @@ def test_a_queue_is_no_channel_and_its_name_is_taken(broker: Broker) -> None:
         ({"message": "x", "colour": "red"}, "colour"),
         ({"message": "x", "expires": 0}, "expires"),
         ([{"message": "x"}, {"message": "x", "topics": [""]}], "message 1: a topic begins"),
-        ("x", "Expected `object`"),
+        ("x", "the document must be an object, not text"),
     ],
 )
 def test_a_wrong_publish_is_refused_whole(broker: Broker, document: Any, said: str) -> None:

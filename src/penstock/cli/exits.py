@@ -99,9 +99,11 @@ def code_of(error: PenstockError) -> Exit:
 
 
 def sentence_of(error: PenstockError) -> str:
-    """What went wrong, and what to type now."""
+    """What went wrong, and what to type now. Of a wrong value nobody needs to know in which request it was."""
     remedy = _REMEDIES.get(getattr(error, "code", ""))
-    return f"{_REQUEST.sub('', str(error))}; {remedy}" if remedy else str(error)
+    if remedy:
+        return f"{_REQUEST.sub('', str(error))}; {remedy}"
+    return _REQUEST.sub("", str(error)) if getattr(error, "status", None) == 400 else str(error)
 
 
 def exit_of_status(status: int | None) -> Exit:

@@ -1,6 +1,10 @@
-"""The colours of the letters of the Event Log."""
+"""The letters of the Event Log: what they mean, and their colours."""
 
 from __future__ import annotations
+
+from penstock.model.letters import LOGGED, TABLE
+
+WORDS = {row.letter: row.word for row in TABLE if row.letter in LOGGED}
 
 STYLES = {
     "L": "blue",

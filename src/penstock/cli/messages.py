@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from penstock.client import Event, Found, Message, Outcome
 
 _PREVIEW_CHARACTERS = 60
-COLUMNS = ("queue", "sequence", "id", "status", "age", "receives", "message")
+COLUMNS = ("queue", "sequence", "id", "status", "age", "receives")
+DEAD_LETTER_COLUMNS = ("came from", "reason")
 
 
 def preview(body: bytes, characters: int = _PREVIEW_CHARACTERS) -> str:
@@ -79,17 +80,14 @@ def show(found: Iterable[Found], as_json: bool) -> int:
             output.emit(document(message))
             count += 1
         return count
-    rows = [
-        (
-            each.queue,
-            each.sequence,
-            each.id,
-            each.status,
-            age(each.created),
-            each.receives,
-            preview(each.body),
-        )
-        for each in found
-    ]
-    output.table(COLUMNS, rows)
+    messages = list(found)
+    failed = any(each.origin or each.reason for each in messages)
+    rows = [(*_row(each), *((each.origin, each.reason) if failed else ()), preview(each.body)) for each in messages]
+    output.table((*COLUMNS, *(DEAD_LETTER_COLUMNS if failed else ()), "message"), rows)
     return len(rows)
+
+
+def _row(found: Found) -> tuple[Any, ...]:
+    """What is delivered again counts from 0, so for a dead letter that is not yet, the number says nothing."""
+    receives = None if found.origin and not found.receives else found.receives
+    return found.queue, found.sequence, found.id, found.status, age(found.created), receives

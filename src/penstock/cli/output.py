@@ -30,9 +30,7 @@ _WATCH_SECONDS = "2"
 
 def emit(value: Any) -> None:
     """One JSON value, on a line of its own."""
-    import msgspec
-
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(json_text(value) + "\n")
     sys.stdout.flush()
 
 
@@ -64,11 +62,18 @@ def shown(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".")
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not any(isinstance(each, dict | list) for each in value):
         return ", ".join(shown(each) for each in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {shown(each)}" for name, each in value.items())
+    if isinstance(value, dict | list | tuple):
+        return json_text(value)
     return str(value)
+
+
+def json_text(value: Any) -> str:
+    """A document as it can be copied: with its quotes, its nesting, and numbers as they are."""
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
 
 
 def table(

@@ -21,6 +21,7 @@ from penstock.errors import ConfigError, SecretInUrlError
 DEFAULT_URL = "http://127.0.0.1:7843"
 TRUST = ("ca", "certificate", "certificate_key")
 KEYS = ("url", "token", *TRUST)
+BROKER = frozenset(("profile", *KEYS))  # The options that say which broker, and how to reach it.
 
 
 class Value(NamedTuple):

@@ -66,6 +66,8 @@ def publish(
             _publish_lines(session, partial(publish_many, **facts), stream)
         else:
             content = text_or_bytes(stream.read())
+            if not content and stream is sys.stdin.buffer:
+                raise CommandError("nothing came through the pipe; for an empty message write ''", Exit.USAGE)
             publish_one = partial(client.publish_to, topic) if topic else partial(client.publish, queue)
             sent = publish_one(content, key=key, wait=wait, timeout=timeout, **facts)
             _print(session, [sent])

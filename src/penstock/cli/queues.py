@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import output
-from penstock.cli.assignments import Settings, parsed
+from penstock.cli.assignments import Settings, parsed, texts
 from penstock.cli.jobs import run_with_progress
 from penstock.cli.messages import duration
 from penstock.cli.session import Session, Yes, verb
@@ -135,7 +135,8 @@ def redrive(
         typer.Option(
             "--filter",
             metavar="NAME=VALUE",
-            help="Which: topic, state, object, key, since, until, ready_since, ready_until, origin, reason, text.",
+            help="Which, as text: id, topic, state, object, key, origin, reason, text, since, until, ready_since,"
+            " ready_until.",
         ),
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Messages a second at most.")] = None,
@@ -143,7 +144,7 @@ def redrive(
 ) -> None:
     """Move messages out of a dead-letter queue, or any other."""
     with session.client() as client:
-        wanted = parsed(filters) or None
+        wanted = texts(filters) or None
         job = run_with_progress(
             *(client, name, "moving"),
             lambda: client.redrive(name, to, filter=wanted, rate=rate, dry_run=dry_run),

@@ -70,6 +70,11 @@ class Session:
         """A client tries again for a while. A person who mistyped an address should not wait so long."""
         url = self.target.url.text
         parts = urlsplit(url)
+        if parts.scheme not in ("http", "https"):
+            raise CommandError(
+                f"{url} ({self.target.url.source}) does not begin with http:// or https://; write http://{url}",
+                Exit.USAGE,
+            )
         try:
             port = parts.port or (443 if parts.scheme == "https" else 80)
             socket.create_connection((parts.hostname or "", port), _CONNECT_SECONDS_MAX).close()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import messages, output
-from penstock.cli.letters import STYLES
+from penstock.cli.exits import CommandError, Exit
+from penstock.cli.letters import STYLES, WORDS
 from penstock.cli.session import Session, verb
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def tail(
     bodies: Annotated[bool, typer.Option(help="Show the beginning of each message.")] = True,
 ) -> None:
     """Show events as they happen, until Ctrl-C. With --from earliest also those before."""
+    _check_letters(state or "")
     with session.client() as client:
         events = client.events(
             from_=start, queue=queue, topic=topic, state=state, text=text, bodies=bodies, follow=follow
@@ -39,6 +41,15 @@ def tail(
                 output.emit(messages.document(event))
             else:
                 output.styled(*line(event))
+
+
+def _check_letters(given: str) -> None:
+    """Letters that no event has, or that are there twice, would be waited for in silence."""
+    wrong = next((each for at, each in enumerate(given) if each not in WORDS or each in given[:at]), None)
+    if wrong:
+        known = ", ".join(f"{letter} {word}" for letter, word in WORDS.items())
+        found = "twice" if wrong in WORDS else "but no event has it"
+        raise CommandError(f"--state has {wrong}, {found}; letters are {known}", Exit.USAGE)
 
 
 def line(event: Event) -> list[tuple[str, str]]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterable, MutableMapping
+from difflib import get_close_matches
+from typing import Annotated, Any, NamedTuple, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from penstock import __version__
 from penstock.cli.exits import end_broken_pipe
 from penstock.cli.output import with_watch_seconds
+from penstock.cli.profiles import BROKER
 from penstock.renamed import deprecated, successors
 
 
@@ -82,10 +85,30 @@ class VerbGroup(TyperGroup):
         return super().resolve_command(ctx, [name, *args[1:]])
 
 
+class VerbCommand(TyperCommand):
+    """A verb whose help ends with how to reach the broker: what is said only once in a while."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], "The broker": []}
+        for each in self.get_params(ctx):
+            if record := each.get_help_record(ctx):
+                title = "Arguments" if each.param_type_name == "argument" else "Options"
+                sections["The broker" if each.name in BROKER else title].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
 class LazyGroup(VerbGroup):
     """The verbs above, each imported when it is asked for. The list of them needs no import."""
 
     place = "penstock "
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        # Only the names, from which typer chooses one that is like what was mistyped.
+        self.commands = cast("MutableMapping[str, Any]", dict.fromkeys(VERBS))
 
     def list_commands(self, _ctx: Any) -> list[str]:
         return list(VERBS)
@@ -101,11 +124,21 @@ class LazyGroup(VerbGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise typer.Exit(end_broken_pipe()) from None
+        except Exception as error:
+            if possible := getattr(error, "possibilities", None):  # Of an option that does not exist.
+                error.possibilities = _alike(error.option_name, possible)  # type: ignore[attr-defined]
+            raise
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         for title, verbs in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, verb.help) for name, verb in verbs.items()])
+
+
+def _alike(mistyped: str, options: Iterable[str]) -> list[str]:
+    """The options that may be meant. The dashes are no likeness."""
+    named = {option.lstrip("-"): option for option in options}
+    return [named[name] for name in get_close_matches(mistyped.lstrip("-"), named)]
 
 
 def load(name: str) -> Any:
@@ -116,6 +149,8 @@ def load(name: str) -> Any:
         group = typer.Typer(add_completion=False, rich_markup_mode=None)
         group.command(name)(getattr(module, name))
     group.info.cls = VerbGroup
+    for command in group.registered_commands:
+        command.cls = VerbCommand
     group.rich_markup_mode = None  # Plain help: the boxes of rich take longer than all the rest.
     command = typer.main.get_command(group)
     command.name = name

@@ -413,6 +413,7 @@ class Core(Generic[S, M]):
         queue: str | None = None,
         topic: str | None = None,
         state: str | None = None,
+        id: str | Sequence[str] | None = None,
         object: str | None = None,
         key: str | None = None,
         since: datetime | float | str | None = None,
@@ -426,7 +427,7 @@ class Core(Generic[S, M]):
         `for found in client.search(queue="orders", state="delayed"): print(found.id)`
         """
         about = {"queue": queue, "topic": topic, "state": state, "object": object, "key": key}
-        about |= {"reason": reason, "text": text}
+        about |= {"reason": reason, "text": text, "id": id if id is None or isinstance(id, str) else ",".join(id)}
         return Pages(found_pages(self._session, query(**about, since=since, until=until, bodies=bodies, raw=True)))
 
     async def message(self, id: str) -> dict[str, Any]:

@@ -312,6 +312,7 @@ class Criteria(Struct, frozen=True, kw_only=True, gc=False):
     out messages that cannot match, and the shell compares `key` and `text`."""
 
     queue: str = ""
+    ids: frozenset[tuple[int, int]] | None = None  # The places in ids, wherever these messages were moved.
     topic: str = ""  # A name, or a prefix that ends in a star.
     states: frozenset[str] = frozenset()  # "ready", "delayed", "leased", "kept", "damaged"; or letters.
     object: str = ""

@@ -272,3 +272,19 @@ def test_messages_are_looked_up_by_their_ids(rig: Rig) -> None:
     assert rig.do(LookUp(2, 1)) == Found([], None)
     for never in (LookUp(2, 99), LookUp(9, 1)):
         assert rig.do(never) == Refused(Reason.NO_MESSAGE)
+
+
+def test_a_search_by_ids_finds_messages_wherever_they_were_moved(rig: Rig) -> None:
+    rig.create("dead")
+    rig.create("work", redrive_policy=RedrivePolicy(1, "dead"))
+    rig.publish("work", b"failed")
+    rig.fetch("work", consumer="me")
+    (moved,) = search(rig, queue="dead")
+    ids = frozenset([moved.id, (2, 1), (2, 99), (77, 1)])
+    assert places(search(rig, ids=ids)) == [(2, 1), (moved.queue, moved.sequence)]
+    assert places(search(rig, ids=ids, queue="dead")) == [(moved.queue, moved.sequence)]
+    assert places(search(rig, ids=ids, object="order")) == []
+    assert search(rig, ids=frozenset()) == []
+    everything = search(rig, queue="one")
+    chosen = frozenset(place for place in places(everything) if place[1] % 2)
+    assert places(search(rig, limit=1, ids=chosen)) == sorted(chosen)

@@ -140,7 +140,7 @@ def _query(data: bytes) -> None:
         given = parameters(Request(b"GET", b"/v1/search?" + data, {}), *search.CRITERIA, "limit", "cursor", "wait")
         number(given, "limit", 1, 1000, 100)
         seconds(given, "wait", 20)
-        search.criteria_of(given)
+        search.criteria_of(given, _IDS)
         after, afters = search._cursor(given, 2)
         if text := search._next(Messages([], after or None, afters)):
             assert search._cursor({"cursor": [text]}, 2) == (after, afters)

@@ -313,6 +313,9 @@ def test_a_dead_letter_in_another_shard_has_one_document(both: Both) -> None:
     assert [place["queue"] for place in four["places"]] == ["b"]
     assert [_step(event) for event in four["events"]] == [_step(event) for event in one["events"]]
     assert both.same("GET", "/v1/search?queue=b&origin=a")["messages"][0]["origin"] == "a"
+    assert both.same("GET", f"/v1/search?id={published}&bodies=false")["messages"][0]["queue"] == "b"
+    dry = {"from": "b", "filter": {"id": published}, "dry_run": True}
+    assert [answer.json()["matched"] for answer in both.ask("POST", "/v1/redrive", dry)] == [1, 1]
     named = [
         [row["name"] for row in answer.json()["queues"]] for answer in both.ask("GET", "/v1/stats?dead_letters=true")
     ]

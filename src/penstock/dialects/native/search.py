@@ -22,12 +22,13 @@ from penstock.dialects.wire import http
 from penstock.dialects.wire.pages import Soon, page
 from penstock.dialects.wire.subjects import Subject, names_in
 from penstock.errors import ProtocolError, Reason
-from penstock.ids import MessageIds
+from penstock.ids import MessageIds, is_uuid
 from penstock.limits import (
     INT32_MAX,
     KEY_BYTES_MAX,
     NAME_BYTES_MAX,
     NEVER_NS,
+    SEARCH_IDS_MAX,
     SEARCH_PAGE_DEFAULT,
     SEARCH_PAGE_MAX,
     TEXT_BYTES_MAX,
@@ -41,7 +42,7 @@ from penstock.model.traces import Traced
 from penstock.model.values import Place
 
 CRITERIA = (
-    *("queue", "topic", "state", "object", "key", "since", "until"),
+    *("queue", "id", "topic", "state", "object", "key", "since", "until"),
     *("ready_since", "ready_until", "origin", "reason", "text"),
 )
 _TIMES = frozenset(("since", "until", "ready_since", "ready_until"))
@@ -87,7 +88,7 @@ class Search:
 
     def _search(self, request: http.Request, _: bytes) -> http.Awaited:
         given = parameters(request, *CRITERIA, "limit", "cursor", "bodies", "raw")
-        criteria = criteria_of(given, request.access)
+        criteria = criteria_of(given, self._ids, request.access)
         after, afters = _cursor(given, 2)
         query = SearchMessages(criteria.queue, after, afters, *_size(given), criteria)
         return self._paged(request, query, raw=flag(given, "raw", default=False))
@@ -134,7 +135,7 @@ class Search:
         source, to = http.checked_name(order.source.encode()), order.to and http.checked_name(order.to.encode())
         if source == to:
             raise ProtocolError(f"to and from are the same queue ({to}); leave to out, or name another queue")
-        criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
+        criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter), self._ids), queue=source)
         wanted = Order(criteria, to, order.rate, order.dry_run, order.filter)
         return self._redrives.start(request, StartRedrive(wanted))
 
@@ -152,10 +153,11 @@ class Search:
         return self._asked(request, query, shown)
 
 
-def criteria_of(given: Given, access: Access = EVERYTHING) -> Criteria:
+def criteria_of(given: Given, ids: MessageIds, access: Access = EVERYTHING) -> Criteria:
     """What a search, or the filter of a redrive, asks for. Raises `ProtocolError`."""
     return Criteria(
         queue=_queue(given),
+        ids=_places(given, ids),
         topic=once(given, "topic", NAME_BYTES_MAX),
         states=_states(given),
         object=once(given, "object", NAME_BYTES_MAX),
@@ -173,6 +175,16 @@ def criteria_of(given: Given, access: Access = EVERYTHING) -> Criteria:
 
 def _queue(given: Given) -> str:
     return http.checked_name(once(given, "queue", NAME_BYTES_MAX).encode()) if "queue" in given else ""
+
+
+def _places(given: Given, ids: MessageIds) -> frozenset[Place] | None:
+    """The places in ids that are separated by commas. One that was never given out is that of no message."""
+    if "id" not in given:
+        return None
+    texts = given["id"][0].encode("latin-1", "replace").split(b",")
+    if len(given["id"]) > 1 or len(texts) > SEARCH_IDS_MAX or not all(map(is_uuid, texts)):
+        raise ProtocolError(f"id must be one to {SEARCH_IDS_MAX} ids of messages, separated by commas")
+    return frozenset(filter(None, map(ids.find, texts)))
 
 
 def _states(given: Given) -> frozenset[str]:

@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
+from penstock.decoding import in_words
 from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ErrorCode, EventsRemovedError, Fault, PenstockError, ProtocolError, RequestError
 from penstock.limits import BATCH_MESSAGES_MAX, NAME_BYTES_MAX
@@ -177,7 +178,8 @@ def unreadable(error: Exception) -> ProtocolError:
         return ProtocolError("the JSON is nested too deeply", Fault.BAD_JSON)
     text = str(error)
     fault = Fault.BAD_REQUEST if isinstance(error, msgspec.ValidationError) else Fault.BAD_JSON
-    return ProtocolError("the body is empty or ends too early; expected JSON" if text == _TRUNCATED else text, fault)
+    truncated = "the body is empty or ends too early; expected JSON"
+    return ProtocolError(truncated if text == _TRUNCATED else in_words(text), fault)
 
 
 def error_response(error: ErrorCode, detail: str = "", headers: bytes = b"", **more: object) -> Response:

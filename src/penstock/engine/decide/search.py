@@ -6,7 +6,7 @@ valid while messages come and go. It examines a bounded number of rows and retur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -151,6 +151,7 @@ class Turn:
         self._topics = state.topics.matching(topic, SEARCH_TOPICS_MAX) if topic else None
         self._by_topic: dict[int, bool] = {}
         self._origins = state.numbers_of(criteria.origin) if criteria.origin else frozenset[int]()
+        self._chosen = None if criteria.ids is None else _by_queue(state, criteria.ids)
 
     def pieces(self) -> Iterator[tuple[Queue, NDArray[np.int64], _Rows]]:
         """Messages that meet the criteria, some at a time: their queue, their sequences and their rows."""
@@ -201,7 +202,12 @@ class Turn:
         if not queue.rows.count or (self._criteria.topic and queue.topics is None):
             return
         line = self._line(queue)
-        if self._topics is not None and queue.topics is not None:
+        if self._chosen is not None:
+            chosen = sorted(sequence for sequence in self._chosen.get(queue.number, ()) if sequence > after)
+            for at in range(0, len(chosen), _LOOKED_UP):
+                some = np.array(chosen[at : at + _LOOKED_UP], dtype=np.int64)
+                yield some, queue.rows.at(some.tolist()), _LOOKED_UP_COST * len(some)
+        elif self._topics is not None and queue.topics is not None:
             numbers = [number for number in self._topics if number in queue.topics]
             most = min(_LOOKED_UP, self._room // _LOOKED_UP_COST)
             while numbers and len(sequences := queue.topics.following(numbers, after, most)):
@@ -263,6 +269,16 @@ class Turn:
             topics = topics_of(self._state.names, number)
             self._by_topic[number] = has_topic(topics, self._criteria.topic)
         return self._by_topic[number]
+
+
+def _by_queue(state: EngineState, ids: Iterable[Place]) -> dict[int, list[int]]:
+    """Where the messages with these ids are now: their sequences, by queue."""
+    found: dict[int, list[int]] = {}
+    for queue, sequence in {state.moved.get(place, place) for place in ids}:
+        home = state.queues.get(queue)
+        if home and home.rows.is_there(sequence):
+            found.setdefault(queue, []).append(sequence)
+    return found
 
 
 def _waits(rows: _Rows) -> _Mask:
