@@ -46,6 +46,28 @@ def test_a_wrong_setting_is_a_usage_error(verb: Verb, queue: str) -> None:
     assert verb("queues", "change", queue, "max_attempts").returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("queues", "create", "cli-name", "name=x"), "name cannot be given as a setting"),
+        (("queues", "change", "cli-name", "self=x"), "self cannot be given as a setting"),
+        (("channels", "create", "cli-name", "--topic", "fruit.*", "topics=x"), "topics cannot be given as a setting"),
+        (("channels", "change", "cli-name", "name=x"), "name cannot be given as a setting"),
+        (("schedules", "create", "cli-name", "message=x", "--every", "9"), "message cannot be given as a setting"),
+        (("schedules", "create", "cli-name", "colour=red", "--every", "9"), "colour cannot be given as a setting"),
+        (("schedules", "create", "cli-name", "every=8", "--every", "9"), "every cannot be given as a setting"),
+        (("schedules", "change", "cli-name", "name=x"), "name cannot be given as a setting"),
+        (
+            ("queues", "create", "cli-name", "redrive_policy=1", "redrive_policy.max_receives=2"),
+            "redrive_policy is given as a value, so redrive_policy.max_receives cannot be",
+        ),
+    ],
+)
+def test_what_is_no_setting_is_a_usage_error(verb: Verb, words: tuple[str, ...], why: str) -> None:
+    ended = verb(*words)
+    assert (ended.returncode, ended.stderr) == (2, f"penstock: {why}\n")
+
+
 def test_a_setting_under_both_of_its_names_is_a_usage_error(verb: Verb, queue: str) -> None:
     ended = verb("queues", "change", queue, "lease=20", "visibility_timeout=30")
     assert (ended.returncode, ended.stderr) == (

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from penstock.cli.exits import CommandError, Exit
 
+T = TypeVar("T")
+
 Settings = Annotated[
     list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Settings: docs/native/queues.md lists them.")
 ]
+
+
+def with_settings(change: Callable[..., T], assignments: list[str] | None, *arguments: Any, **named: Any) -> T:
+    """Call a method of the client. What it has as an argument already, or does not know, is no setting."""
+    settings, parameters = parsed(assignments), signature(change).parameters
+    given = {"self", *named, *[*parameters][: len(arguments)]}
+    takes_any = any(each.kind == Parameter.VAR_KEYWORD for each in parameters.values())
+    for name in settings:
+        if name in given or not (takes_any or name in parameters):
+            raise CommandError(f"{name} cannot be given as a setting", Exit.USAGE)
+    return change(*arguments, **named, **settings)
 
 
 def parsed(assignments: list[str] | None) -> dict[str, Any]:
@@ -22,6 +37,8 @@ def parsed(assignments: list[str] | None) -> dict[str, Any]:
         place = document
         for step in path:
             place = place.setdefault(step, {})
+            if not isinstance(place, dict):
+                raise CommandError(f"{step} is given as a value, so {name} cannot be", Exit.USAGE)
         place[last] = _value(value)
     return document
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli import output, queues
-from penstock.cli.assignments import Settings, parsed
+from penstock.cli.assignments import Settings, with_settings
 from penstock.cli.session import Session, Yes, verb
 
 app = typer.Typer(help="Create, change, empty and delete channels.", no_args_is_help=True)
@@ -39,7 +39,7 @@ def show(session: Session, name: Name, watch: output.Watch = None) -> None:
 def create(session: Session, name: Name, topic: Topics, settings: Settings = None) -> None:
     """Create a channel: it gets a copy of every message with one of these topics."""
     with session.client() as client:
-        queues.show_one(session, client.channels.create(name, topic, **parsed(settings)))
+        queues.show_one(session, with_settings(client.channels.create, settings, name, topic))
 
 
 @app.command()
@@ -52,7 +52,7 @@ def change(
 ) -> None:
     """Change settings or topics of a channel; the others stay."""
     with session.client() as client:
-        queues.show_one(session, client.channels.change(name, topic, **parsed(settings)))
+        queues.show_one(session, with_settings(client.channels.change, settings, name, topic))
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import output
-from penstock.cli.assignments import Settings, parsed, texts
+from penstock.cli.assignments import Settings, parsed, texts, with_settings
 from penstock.cli.jobs import run_with_progress
 from penstock.cli.messages import duration
 from penstock.cli.session import Session, Yes, verb
@@ -81,7 +81,7 @@ def show_one(session: Session, queue: Queue) -> None:
 def create(session: Session, name: Name, settings: Settings = None) -> None:
     """Create a queue. It is no error if it is there with these very settings."""
     with session.client() as client:
-        show_one(session, client.queues.create(name, **parsed(settings)))
+        show_one(session, with_settings(client.queues.create, settings, name))
 
 
 @app.command()
@@ -89,7 +89,7 @@ def create(session: Session, name: Name, settings: Settings = None) -> None:
 def change(session: Session, name: Name, settings: Settings = None) -> None:
     """Change settings of a queue; the others stay."""
     with session.client() as client:
-        show_one(session, client.queues.change(name, **parsed(settings)))
+        show_one(session, with_settings(client.queues.change, settings, name))
 
 
 @app.command()

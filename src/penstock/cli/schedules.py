@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import output
-from penstock.cli.assignments import Settings, parsed
+from penstock.cli.assignments import Settings, with_settings
 from penstock.cli.exits import CommandError, Exit
 from penstock.cli.session import Session, Yes, verb
 
@@ -92,33 +92,34 @@ def create(
     given: dict[str, Any] = {"queue": queue, "topics": topic, "cron": cron, "time_zone": zone, "every": every}
     definition = {key: value for key, value in given.items() if value is not None}
     with session.client() as client:
-        _show(session, client.schedules.create(name, message, **definition, **parsed(settings)))
+        _show(session, with_settings(client.schedules.create, settings, name, message, **definition))
 
 
 @app.command()
 @verb
 def change(session: Session, name: Name, settings: Settings = None) -> None:
     """Change a schedule: every=60, cron='0 8 * * *', message=…; what is not named stays."""
-    _change(session, name, parsed(settings))
+    with session.client() as client:
+        _show(session, with_settings(client.schedules.change, settings, name))
 
 
 @app.command()
 @verb
 def pause(session: Session, name: Name) -> None:
     """Publish nothing until it is resumed."""
-    _change(session, name, {"paused": True})
+    _pause(session, name, True)
 
 
 @app.command()
 @verb
 def resume(session: Session, name: Name) -> None:
     """Go on after a pause."""
-    _change(session, name, {"paused": False})
+    _pause(session, name, False)
 
 
-def _change(session: Session, name: str, fields: dict[str, Any]) -> None:
+def _pause(session: Session, name: str, paused: bool) -> None:
     with session.client() as client:
-        _show(session, client.schedules.change(name, **fields))
+        _show(session, client.schedules.change(name, paused=paused))
 
 
 @app.command()
