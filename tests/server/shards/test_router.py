@@ -266,6 +266,15 @@ async def test_of_what_a_client_may_not_do_as_a_whole_no_shard_does_a_part(store
 
 
 @sharded
+async def test_what_a_client_may_not_do_is_forbidden_also_while_a_shard_is_away(store: Store) -> None:
+    store.link.close()
+    for names in (("d", "a"), ("a", "d")):
+        store.router.submit_as(Ada(), Pull("me", [Draw(name) for name in names]), store.answers.append)
+    await until(lambda: len(store.answers) == 2)
+    assert store.answers == 2 * [Refused(Reason.FORBIDDEN, "consume on d")]
+
+
+@sharded
 async def test_a_queue_that_exists_is_said_before_its_dead_letter_queue_is_missing(store: Store) -> None:
     dead = QueueSettings(redrive_policy=RedrivePolicy(1, "none-in-shard-1"))
     for name, reason in (("a", Reason.QUEUE_EXISTS), ("new-a", Reason.NO_DEAD_LETTER_QUEUE)):

@@ -58,8 +58,7 @@ class Router:
     def _route(self, client: Client | None, command: Command, reply: Reply, stage: Stage) -> Pending | None:
         found = destination(command, self._shards)
         if client and isinstance(found, Parts) and forbidden(client.access, command, _unknown):
-            shard = found.commands[0][0]  # Refuses it as a whole, and records that.
-            return self._pass(client, stage, shard, command, reply)
+            return self._pass(client, stage, self._refusing(found), command, reply)
         if type(command) is PublishOnce and needs_claim(command, found, self._shards):
             port = self._ports[self._shards.of_key(command.key)]
             Claim(command, port, partial(self._carry_out, client, found, command), found).begin(reply, stage)
@@ -75,6 +74,12 @@ class Router:
                 return None
             return _Joint(found, partial(self._send, client), reply, stage, self.ask_again_seconds).begin()
         return self._send(client, found, command, reply, stage)
+
+    def _refusing(self, parts: Parts) -> int:
+        """A shard that refuses a command as a whole, and records that: also if others are away, none has to be there
+        to know that the client may not do it."""
+        shards = [shard for shard, _ in parts.commands]
+        return next((shard for shard in shards if not self._ports[shard].hindrance()), shards[0])
 
     def _hindrance(self, parts: Parts) -> Refused | None:
         """Why not all of what belongs together can be carried out. It is better refused before a part of it is."""
