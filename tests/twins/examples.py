@@ -137,3 +137,12 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
     ),
     "couriers are shown": lambda stamp: (_ask("GET", f"/v1/stats?queue=a-{stamp}"),),
 }
+
+ALIKE: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
+    "the first of several outcomes counts": lambda stamp: (
+        _ask("POST", "/v1/publish", _to(f"b-{stamp}")),
+        _ask("GET", f"/v1/queues/b-{stamp}/messages?consumer=ben"),
+        _ask("POST", "/v1/confirm", [{"id": "{id:0}", "outcome": "retry"}, {"id": "no-id"}, {"id": "{id:0}"}]),
+    ),
+}
+"""Programs that were answered otherwise with several shards, and are not any more."""

@@ -17,7 +17,7 @@ import pytest
 from penstock.server.shards.shard_map import ShardMap
 from tests.support.effort import LONG
 from tests.twins.differences import DIFFERENCES, Difference
-from tests.twins.examples import EXAMPLES
+from tests.twins.examples import ALIKE, EXAMPLES
 from tests.twins.many import alone, programs_of
 from tests.twins.processes import SHARDS, ProcessTwin, pair
 from tests.twins.programs import Hang, Pass, Program
@@ -73,6 +73,11 @@ def test_each_difference_still_occurs(difference: Difference, stamp: str, twins:
     is_simulated = any(isinstance(step, Hang | Pass) for step in program.steps)
     comparison = alone(program, "simulated2") if is_simulated else compare(program, *twins)
     assert (comparison.found, difference.name in comparison.met) == (None, True)
+
+
+@pytest.mark.parametrize(("name", "stamp"), [*zip(ALIKE, _stamps(), strict=False)], ids=lambda each: each)
+def test_what_was_answered_otherwise_is_answered_alike(name: str, stamp: str) -> None:
+    assert alone(Program(stamp, ALIKE[name](stamp)), "simulated2").found is None
 
 
 def test_the_list_of_differences_is_what_the_docs_say() -> None:

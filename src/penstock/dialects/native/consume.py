@@ -19,7 +19,7 @@ from penstock.dialects.wire.subjects import Form, Subject, message_named, names_
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.model.answers import Answer, Delivery, Discarded, LeasedUntil, Received, Refused
-from penstock.model.commands import Command, Extend, Outcome, Settle
+from penstock.model.commands import Command, Extend, Outcome, Settle, SettleMany
 from penstock.model.consuming import Consume
 from penstock.model.probe import Probe
 from penstock.model.times import nanos_of, rfc3339_nanos
@@ -231,7 +231,23 @@ def _each(
     commands = [_asked(command) for _, command in found if not isinstance(command, dict)]
     if not commands:
         return http.json_response(200, _render_all(found, (), shown))
-    return http.Calls(commands, lambda answers: http.json_response(200, _render_all(found, answers, shown)))
+    return _together(commands, lambda answers: http.json_response(200, _render_all(found, answers, shown)))
+
+
+def _together(commands: Sequence[Command], render: Callable[[Sequence[Answer]], http.Response]) -> http.Calls:
+    """Outcomes of one request are one command, so that of several about one message the first counts, wherever they
+    are decided."""
+    settles = [command for command in commands if type(command) is Settle]
+    if len(settles) < 2:
+        return http.Calls(commands, render)
+    others = [command for command in commands if type(command) is not Settle]
+
+    def render_in_order(answers: Sequence[Answer]) -> http.Response:
+        settled, rest = answers[0], iter(answers[1:])
+        each = iter([settled] * len(settles) if isinstance(settled, Refused) else cast("Sequence[Answer]", settled))
+        return render([next(each if type(command) is Settle else rest) for command in commands])
+
+    return http.Calls([SettleMany(settles), *others], render_in_order)
 
 
 class _Wrong(NamedTuple):
