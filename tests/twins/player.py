@@ -13,6 +13,7 @@ from tests.support.http_client import Connection, Response
 from tests.support.line_client import LineClient
 from tests.support.raw_client import RawClient
 from tests.support.ws_client import WsClient
+from tests.twins.differences import CUT_OFF
 from tests.twins.plain import Known
 from tests.twins.programs import ADMIN, GUEST, PART, Back, Hang, Http, Say, Step, Watch
 
@@ -53,7 +54,7 @@ class Seen(Struct):
 
     answer: Any = None
     heard: dict[str, list[Any]] = field(default_factory=dict)  # So far, by conversation or waiting connection.
-    state: Any = None  # Of the queues of the program, afterwards.
+    state: dict[str, Any] = field(default_factory=dict)  # Of its queues, if they can be seen.
 
 
 class Player:
@@ -131,7 +132,9 @@ class Player:
         try:
             response = connection.read_response(to=step.method)
         except TimeoutError:
-            return Response(0, "no answer", [("Connection", "close")], b"")
+            response = _no_answer("it did not come")
+        except ConnectionError:
+            response = _no_answer(CUT_OFF)
         if (response.header("Connection") or "").lower() == "close":
             self._connections.pop(name).close()
         return response
@@ -231,7 +234,7 @@ class Player:
 
     # ── State ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _state(self) -> Any:
+    def _state(self) -> dict[str, Any]:
         """The queues of this program."""
         answer = self._request(Http(ADMIN, "GET", "/v1/queues?limit=1000"))
         queues = answer.json().get("queues", [])
@@ -252,6 +255,10 @@ class Player:
                 self._request(Http(ADMIN, "DELETE", f"/v1/{kind}/{each}"))
         for target in (f"/v1/tokens/t-{self._stamp}", f"/v1/workers/w-{self._stamp}"):
             self._request(Http(ADMIN, "DELETE", target))
+
+
+def _no_answer(what: str) -> Response:
+    return Response(0, "", [("Connection", "close")], what.encode())
 
 
 def _is_look(step: Http) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ class Found(NamedTuple):
     several: Any
 
     def __str__(self) -> str:
+        if self.at == BROKEN:
+            return f"step {self.number}, {label(self.step)}: {self.one}"
         one, several = (shorten(repr(each)) for each in (self.one, self.several))
         return f"step {self.number}, {label(self.step)}\n  at {self.at}\n    one:     {one}\n    several: {several}"
 
@@ -59,6 +62,7 @@ def differences(one: Any, several: Any, at: str = "") -> Iterator[tuple[str, Any
         yield at, one, several
 
 
+BROKEN = "broken"  # In place of a path: the comparison itself failed, with this traceback.
 LOOKS = 20  # Before it is believed that twins will not come together again, as the list says.
 
 
@@ -69,6 +73,7 @@ class Comparison:
         self.found: Found | None = None
         self.met: set[str] = set()
         self.steps = 0
+        self.number = 0  # Of the step that is compared.
 
 
 def compare(program: Program, one: Twin, several: Twin) -> Comparison:
@@ -79,6 +84,9 @@ def compare(program: Program, one: Twin, several: Twin) -> Comparison:
         for player in players:
             if not player.is_hanging:
                 player.clean_up()
+    except Exception:
+        step = program.steps[min(comparison.number, len(program.steps)) - 1]
+        comparison.found = Found(comparison.number, step, BROKEN, traceback.format_exc(), "")
     finally:
         for player in players:
             player.close()
@@ -87,6 +95,7 @@ def compare(program: Program, one: Twin, several: Twin) -> Comparison:
 
 def _play(program: Program, one: Player, several: Player, comparison: Comparison, twin: Twin) -> None:
     for number, step in enumerate(program.steps, start=1):
+        comparison.number = number
         if isinstance(step, Pass):
             twin.pass_time(step.seconds)
         met: set[Difference] = set()
