@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import output
-from penstock.cli.assignments import Settings, parsed, texts, with_settings
+from penstock.cli.assignments import Settings, texts, with_settings
 from penstock.cli.jobs import run_with_progress
 from penstock.cli.messages import duration
 from penstock.cli.session import Session, Yes, verb
