@@ -62,9 +62,8 @@ class Shard:
         self.metrics = Metrics(self.loop)
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         backups = partial(Backups, directory=directory, identity=self.identity, history=self.history_writes)
-        ids = partial(ids_of, self.identity)
         config = replace(config, log=config.log.of_shard(self.identity.shard, self.identity.shards))
-        self.services = assemble(self.loop, config, ids, turns, backups, identities, FORMS)
+        self.services = assemble(self.loop, config, self.identity, turns, backups, identities, FORMS)
         self.loop.ask = self.services.questions.take
         self.services.questions.answers[ReadMetrics] = self.metrics.read
         self.loop.gate.auditor = self.services.audit

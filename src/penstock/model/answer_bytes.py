@@ -10,8 +10,10 @@ from msgspec import Struct
 
 from penstock.model import (
     answers,
+    backups,
     connections,
     consumers,
+    event_log,
     figures,
     health,
     jobs,
@@ -22,7 +24,7 @@ from penstock.model import (
     workers,
 )
 from penstock.model.commands import Command
-from penstock.model.queries import Act, Page, Pages, Query
+from penstock.model.queries import Act, Page, Pages, Query, Reading
 from penstock.model.values import Packed
 
 
@@ -31,14 +33,31 @@ def kinds_in(*modules: Any) -> list[type[Struct]]:
     found = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
     kinds = [
         each
-        for each in found - {Packed, Command, Query, Act, Pages, Page}
+        for each in found - {Packed, Command, Query, Act, Pages, Page, Reading}
         if issubclass(each, Struct) and each.__struct_config__.tag
     ]
     return sorted(kinds, key=lambda each: each.__name__)
 
 
-_MODULES = queries, connections, consumers, figures, health, jobs, metrics, pushes, searches, workers
-_OF_QUESTIONS = [each for each in kinds_in(*_MODULES) if not (issubclass(each, Command) or each.__name__[0] == "_")]
+_MODULES = (
+    queries,
+    backups,
+    connections,
+    consumers,
+    event_log,
+    figures,
+    health,
+    jobs,
+    metrics,
+    pushes,
+    searches,
+    workers,
+)
+_OF_QUESTIONS = [
+    each
+    for each in kinds_in(*_MODULES, searches, workers)
+    if not (issubclass(each, Command) or each.__name__[0] == "_")
+]
 QUERIES = [each for each in _OF_QUESTIONS if issubclass(each, Query)]
 ANSWERS = list(dict.fromkeys([*kinds_in(answers), *[each for each in _OF_QUESTIONS if each not in QUERIES]]))
 _LISTS = frozenset((list, tuple))

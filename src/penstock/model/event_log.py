@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -12,10 +12,10 @@ from penstock.limits import (
     RANGE_BYTES_DEFAULT,
 )
 from penstock.model.access import EVERYTHING, Access
-from penstock.model.streams import Source
-from penstock.model.values import Nanos
+from penstock.model.queries import Reading
+from penstock.model.values import Nanos, Packed
 
-_OFFSET_MAX = (1 << 63) - 1
+OFFSET_MAX = (1 << 63) - 1
 
 
 class From(NamedTuple):
@@ -46,31 +46,56 @@ class EventQuery(Struct, frozen=True, kw_only=True):
     access: Access = EVERYTHING  # Only events of queues that it may read.
 
 
-class RangeQuery(Struct, frozen=True):
-    """Whole batches that hold the offsets from `start` up to, and without, `stop`."""
+# ── As it is on the disk ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class DescribeLog(Reading, frozen=True):
+    """Where the log begins and ends, and what numbers in it stand for."""
+
+    names_from: int = 0
+    shard: int | None = None  # None: each of all shards.
+
+
+class ReadLog(Reading, frozen=True):
+    """Whole batches that hold the offsets from `start` up to, and without, `stop`: a flow of bytes with the head
+    `LogRange`."""
 
     start: int
-    stop: int = _OFFSET_MAX
+    stop: int = OFFSET_MAX
     bytes_max: int = RANGE_BYTES_DEFAULT
+    shard: int | None = None
 
 
-class LogRange(NamedTuple):
+class LogRange(Packed, frozen=True):
     """Whole batches as they are in the log."""
 
     first: int
     next: int  # The offset after the last event.
     end: int  # The end of the log.
     bytes: int
-    source: Source
 
 
-class LogDescription(NamedTuple):
+class LogDescription(Packed, frozen=True):
+    log: str  # Its identity,
+    ancestors: list[tuple[str, int]]  # and those of the logs that it continues, each with the offset where it does.
+    shard: int
+    shards: int  # How many the store has.
     format: int
     earliest: int
     end: int
     bytes: int
-    parts: Sequence[tuple[int, Nanos]]  # The first offset of each, and when it was created.
+    parts: list[tuple[int, Nanos]]  # The first offset of each, and when it was created.
     names_from: int
     names_to: int
-    texts: Mapping[int, str]
-    queues: Mapping[int, str]
+    texts: dict[int, str]
+    queues: dict[int, str]
+
+
+class LogDescriptions(Packed, frozen=True):
+    """Of several shards."""
+
+    logs: list[LogDescription]
+
+
+def described(_: DescribeLog, logs: Sequence[LogDescription]) -> LogDescriptions:
+    return LogDescriptions(list(logs))

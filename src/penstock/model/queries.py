@@ -33,6 +33,13 @@ class Query(Packed, frozen=True):
         return None
 
 
+class Reading(Query, frozen=True):
+    """A question about what is on the disk: it takes as long as the disk does, and its client."""
+
+    seconds_max: ClassVar[float | None] = None
+    waits_for_log: ClassVar[bool] = False
+
+
 class Act(Query, frozen=True):
     """What a service does for a client: once it is begun, it goes on to its end, whoever waits for it."""
 

@@ -35,6 +35,7 @@ class Source(Protocol):
 
 
 class Flow(NamedTuple):
-    """An answer that goes on: its pieces are values."""
+    """An answer that goes on: its pieces are values, or bytes."""
 
     source: Source
+    head: Any = None  # A value that is known before the first piece.

@@ -120,9 +120,9 @@ class Application:
             **nq.routes,
             **Status(asked).routes,
             **Queues(counted(clients.submit_as)).routes,
-            **_event_log_of(identity, services, ids, later).routes,
+            **_event_log_of(identity, services, later, asked).routes,
             **Objects(ids).routes,
-            **Backup(services.backups, later).routes,
+            **Backup(asked, identity.shards).routes,
             **search.routes,
             **schedules.routes,
             **waiting.routes,
@@ -335,9 +335,8 @@ def _staging_of(config: Config, services: Services, writer: ServicePort, later: 
     )
 
 
-def _event_log_of(identity: Identity, services: Services, ids: MessageIds, later: http.Later) -> EventLog:
-    shard = identity.shard, identity.shards
-    return EventLog(services.event_streams, later, ids, identity.lineage, shard)
+def _event_log_of(identity: Identity, services: Services, later: http.Later, asked: http.Asked) -> EventLog:
+    return EventLog(services.event_streams, later, asked, (identity.shard, identity.shards))
 
 
 def _nq_of(config: Config) -> Nq:

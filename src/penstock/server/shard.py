@@ -25,7 +25,7 @@ from penstock.limits import (
 )
 from penstock.model.cluster import ClusterState
 from penstock.model.metrics import ReadMetrics
-from penstock.server.app import Application, ids_of
+from penstock.server.app import Application
 from penstock.server.clock import Clock
 from penstock.server.config import Config, LogConfig
 from penstock.server.identities import Identities
@@ -137,11 +137,10 @@ class Shard:
             history=self.history_writes,
             is_stored=self.store is not None,
         )
-        ids = partial(ids_of, identity)
         self.services = assemble(
             self.loop,
             config,
-            ids,
+            identity,
             turns,
             backups,
             identities,

@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 
 from penstock.dialects.native.event_text import EventWriter
+from penstock.dialects.wire.http import Request
 from penstock.errors import Fault, RequestError
-from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.model.commands import CreateQueue, NewMessage, Publish
-from penstock.model.event_log import EventQuery, From, RangeQuery
+from penstock.model.event_log import DescribeLog, EventQuery, From, LogRange, ReadLog
 from penstock.model.settings import QueueSettings
 from penstock.model.streams import Source
 from penstock.server.config import EventsConfig
 from penstock.server.services.event_streams import EventStreams
 from penstock.server.services.log_reads import LogReads
 from penstock.server.writer.loop import Loop
+from penstock.storage.directory import new_identity
 from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import a_loop, ask
+
+CLIENT = Request(b"GET", b"/", {})
 
 
 class Waiting(set[asyncio.Event]):
@@ -68,8 +71,9 @@ class Rig:
     def __init__(self, **settings: Any) -> None:
         self.loop: Loop = a_loop(MemoryLog())
         self.reads = LogReads(self.loop)
-        ids = MessageIds(bytes(ID_KEY_BYTES))
-        self.streams = EventStreams(self.loop, self.reads, partial(EventWriter, ids), EventsConfig(**settings))
+        identity = new_identity()
+        event_writer = partial(EventWriter, identity.message_ids())
+        self.streams = EventStreams(self.loop, self.reads, event_writer, EventsConfig(**settings), identity)
         self.streams.waiting = self.waiting = Waiting()
         self.streams.start()
 
@@ -197,8 +201,9 @@ def test_a_range_is_the_bytes_of_whole_batches() -> None:
         rig = Rig()
         for body in (b"a", b"b"):
             await rig.publish(body)
-        found = await rig.streams.batches(RangeQuery(0))
-        client, read = Client(found.source), b""
+        flow = await rig.streams.batches(CLIENT, ReadLog(0))
+        client, read, found = Client(flow.source), b"", flow.head
+        assert isinstance(found, LogRange)
         while piece := await client.next():
             read += piece
         assert len(read) == found.bytes
@@ -213,7 +218,7 @@ def test_the_description_has_the_names_of_everything() -> None:
     async def story() -> None:
         rig = Rig()
         await ask(rig.loop, Publish("work", [NewMessage(b"x", content_type="text/plain")], QueueSettings()))
-        log = await rig.streams.describe(0)
+        log = await rig.streams.describe(CLIENT, DescribeLog())
         assert log.queues == {1: "work"}
         assert list(log.texts.values()) == ["text/plain"]
         assert (log.earliest, log.end) == (0, rig.loop.log.end.offset)

@@ -25,6 +25,7 @@ from penstock.model.commands import (
     Publish,
     Pull,
 )
+from penstock.model.event_log import LogRange, ReadLog
 from penstock.model.figures import WatchFigures
 from penstock.model.jobs import FindJob, JobState
 from penstock.model.kinds import Kind
@@ -333,11 +334,16 @@ async def test_a_question_for_a_shard_that_is_elsewhere_is_refused(ends: Ends) -
     assert await ends.answered(1) == [Refused(Reason.UNAVAILABLE, "the queue is not in this process")]
 
 
+def counted(number: int) -> JobState:
+    return JobState(str(number), "running", {})
+
+
 class Counting:
     """Counts as long as it is asked."""
 
-    def __init__(self, last: int = 1 << 62) -> None:
+    def __init__(self, last: int = 1 << 62, piece_of: Callable[[int], Any] = counted) -> None:
         self.given, self.last = 0, last
+        self.piece_of = piece_of
         self.is_closed = False
 
     def pull(self, sink: Sink) -> None:
@@ -348,7 +354,7 @@ class Counting:
         if self.given > self.last:
             sink.end()
         else:
-            sink.give(JobState(str(self.given), "running", {}))
+            sink.give(self.piece_of(self.given))
 
     def finish(self) -> None: ...
 
@@ -391,6 +397,17 @@ async def test_a_flow_whose_link_is_lost_breaks_off(ends: Ends) -> None:
     with pytest.raises(RequestError):
         await until_the_end(pieces)
     assert counting.is_closed
+
+
+@linked
+async def test_bytes_of_a_flow_arrive_as_they_are_after_its_head(ends: Ends) -> None:
+    pieces = [b"", bytes(3 * LINK_PART_BYTES), b"the end"]
+    source = Counting(last=len(pieces), piece_of=lambda number: pieces[number - 1])
+    ends.loop.ask = lambda _, __, reply: reply(Flow(source, LogRange(1, 2, 3, 4)))
+    ends.near.ask(OWNED, CLIENT, ReadLog(0), ends.answers.append)
+    (flow,) = await ends.answered(1)
+    assert flow.head == LogRange(1, 2, 3, 4)
+    assert [each async for each in Pieces(flow.source)] == pieces
 
 
 async def until_the_end(pieces: Pieces) -> None:

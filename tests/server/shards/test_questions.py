@@ -7,13 +7,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import pytest
+
 from penstock.dialects.wire.http import Request
+from penstock.errors import Fault
 from penstock.model.answer_bytes import QUERIES
+from penstock.model.backups import BackupState, BackupStates, ReadBackup, Still
 from penstock.model.client import Client
 from penstock.model.connections import ConnectionList, ListConnections, WaitingClient
+from penstock.model.figures import WatchFigures
 from penstock.model.health import GREEN, RED, YELLOW, Health, ReadHealth
 from penstock.model.jobs import FindJob, JobState, NoJob
 from penstock.model.queries import Query
+from penstock.model.streams import Flow, Sink
 from penstock.server.shards.calls import LOST
 from penstock.server.shards.fellow import Fellow
 from penstock.server.shards.questions import QUESTIONS, Questions
@@ -129,6 +135,71 @@ def test_a_question_has_an_end() -> None:
         asyncio.run(story())
     finally:
         del QUESTIONS[Slow]
+
+
+class Steps:
+    """A flow of some pieces."""
+
+    def __init__(self, *pieces: Any) -> None:
+        self.pieces = list(pieces)
+        self.is_closed = False
+
+    def pull(self, sink: Sink) -> None:
+        give = partial(sink.give, self.pieces.pop(0)) if self.pieces else sink.end
+        asyncio.get_running_loop().call_soon(give)
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+STATES = [BackupState({"shard": shard}) for shard in range(3)]
+
+
+def test_the_states_of_all_shards_are_noted_while_all_stand_still() -> None:
+    async def story() -> None:
+        flows = [Steps(Still(), state) for state in STATES]
+        ports = [Port(partial(given, Flow(flow))) for flow in flows]
+        assert await answer_to(asking(ports), ReadBackup()) == BackupStates(3, {}, STATES)
+        assert all(flow.is_closed for flow in flows)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("pieces", [[], [Still()]])
+def test_without_a_state_of_one_shard_there_is_no_moment(pieces: list[Any]) -> None:
+    async def story() -> None:
+        flows = [Steps(Still(), STATES[0]), Steps(*pieces), Steps(Still(), STATES[2])]
+        answer = await answer_to(asking([Port(partial(given, Flow(flow))) for flow in flows]), ReadBackup())
+        assert answer.code == Fault.NO_MOMENT.code
+        assert all(flow.is_closed for flow in flows)
+
+    asyncio.run(story())
+
+
+def test_the_flows_of_the_others_are_closed_if_one_shard_does_not_answer() -> None:
+    async def story() -> None:
+        for query in (ReadBackup(), WatchFigures()):
+            flow = Steps()
+            ports = [Port(partial(given, Flow(flow))), Port(partial(given, LOST))]
+            assert await answer_to(asking(ports), query) == LOST
+            assert flow.is_closed
+
+    asyncio.run(story())
+
+
+def test_flows_are_closed_if_nobody_waits_for_the_whole_any_more() -> None:
+    async def story() -> None:
+        flow = Steps()
+        ports = [Port(lambda _: Flow(flow)), Port(None)]
+        pending = asking(ports).ask(CLIENT, WatchFigures(), print)
+        await until(lambda: bool(ports[1].pending))
+        assert pending
+        pending.cancel()
+        await until(lambda: flow.is_closed)
+
+    asyncio.run(story())
 
 
 def test_a_question_that_nobody_waits_for_ends_everywhere() -> None:

@@ -1,93 +1,91 @@
-"""Backups in the native API: what there is to copy, and its bytes (`docs/backup.md`).
-
-The service behind `BackupReader` reads them.
-"""
+"""Backups in the native API: what there is to copy, and its bytes (`docs/backup.md`)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from functools import partial
 
-from penstock.dialects.native.parameters import Given, number, parameters
+import msgspec
+
+from penstock.dialects.native.parameters import Given, number, one_shard, parameters, shard_in
 from penstock.dialects.wire import http
+from penstock.dialects.wire.flows import Rendered
 from penstock.errors import ProtocolError
-from penstock.model.client import Client
-from penstock.model.streams import Source
+from penstock.model.backups import (
+    BackupState,
+    BackupStates,
+    ReadBackup,
+    ReadBackupLog,
+    ReadHistory,
+    ReadSnapshot,
+    StandStill,
+    Still,
+)
+from penstock.model.streams import Flow
 
 _NUMBER_MAX = (1 << 63) - 1
 _BYTES = b"Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n"
 _JSON = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
-_Answer = TypeVar("_Answer")
-
-
-class BackupReader(Protocol):
-    """What reads the files. Raises `RequestError` and `EventsRemovedError`."""
-
-    async def begin(self, client: Client) -> None:
-        """Take note of a client, before it gets anything."""
-
-    async def describe(self) -> Any:
-        """What there is now, as a value for JSON. Its files stay for a while."""
-
-    async def moment(self) -> Source:
-        """The same as JSON, at a moment that all shards share."""
-
-    async def log(self, start: int, end: int) -> Source: ...
-    async def snapshot(self, offset: int) -> tuple[int, Source]: ...
-    async def history(self) -> Source: ...
+_NO_STORE = b"Cache-Control: no-store\r\n"
 
 
 class Backup:
-    """Requests in, streams out."""
+    """Requests in, questions out; states and bytes in, responses out."""
 
-    def __init__(self, reader: BackupReader, later: http.Later) -> None:
-        self._reader = reader
-        self._later = later
+    def __init__(self, asked: http.Asked, shards: int = 1) -> None:
+        """`shards`: how many the store has."""
+        self._asked = asked
+        self._shards = shards
         self.routes: http.Routes = {
             (b"v1/backup", 2): {b"GET": self._state},
             (b"v1/backup", 3): {b"GET": self._part},
         }
 
     def _state(self, request: http.Request, _: bytes) -> http.Awaited:
-        parameters(request)
-        return self._later(self._begun(request, self._described))
+        query = ReadBackup(shard_in(parameters(request, "shard"), self._shards))
+        return self._asked(request, query, _described)
 
     def _part(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         if segment == b"log":
-            given = parameters(request, "from", "to")
-            return self._later(self._begun(request, self._log, _needed(given, "from"), _needed(given, "to")))
+            given = parameters(request, "from", "to", "shard")
+            start, end = _needed(given, "from"), _needed(given, "to")
+            if end < start:
+                raise ProtocolError(f"to ({end}) is before from ({start})")
+            query = ReadBackupLog(start, end, self._shard(given))
+            return self._asked(request, query, partial(_bytes, length=end - start))
         if segment == b"snapshot":
-            given = parameters(request, "offset")
-            return self._later(self._begun(request, self._snapshot, _needed(given, "offset")))
+            given = parameters(request, "offset", "shard")
+            snapshot = ReadSnapshot(_needed(given, "offset"), self._shard(given))
+            return self._asked(request, snapshot, lambda flow: _bytes(flow, flow.head.bytes))
         if segment == b"history":
-            parameters(request)
-            return self._later(self._begun(request, self._history))
+            return self._asked(request, ReadHistory(self._shard(parameters(request, "shard"))), _bytes)
         if segment == b"moment":
-            parameters(request)
-            return self._later(self._begun(request, self._moment))
+            return self._asked(request, StandStill(self._shard(parameters(request, "shard"))), _moment)
         return http.not_found(request)
 
-    async def _begun(self, client: Client, read: Callable[..., Awaitable[_Answer]], *wanted: int) -> _Answer:
-        await self._reader.begin(client)
-        return await read(*wanted)
+    def _shard(self, given: Given) -> int:
+        return one_shard(given, self._shards)
 
-    async def _described(self) -> http.Response:
-        return http.json_response(200, await self._reader.describe(), b"Cache-Control: no-store\r\n")
 
-    async def _moment(self) -> http.Stream:
-        return http.Stream(200, _JSON, await self._reader.moment())
+def _described(found: BackupState | BackupStates) -> http.Response:
+    if isinstance(found, BackupState):
+        return http.json_response(200, found.document, _NO_STORE)
+    documents = [state.document for state in found.states]
+    return http.json_response(
+        200, {"shards": found.shards, "elsewhere": found.elsewhere, "backups": documents}, _NO_STORE
+    )
 
-    async def _log(self, start: int, end: int) -> http.Stream:
-        if end < start:
-            raise ProtocolError(f"to ({end}) is before from ({start})")
-        return http.Stream(200, _BYTES, await self._reader.log(start, end), length=end - start)
 
-    async def _snapshot(self, offset: int) -> http.Stream:
-        size, source = await self._reader.snapshot(offset)
-        return http.Stream(200, _BYTES, source, length=size)
+def _bytes(flow: Flow, length: int | None = None) -> http.Stream:
+    return http.Stream(200, _BYTES, flow.source, length=length)
 
-    async def _history(self) -> http.Stream:
-        return http.Stream(200, _BYTES, await self._reader.history())
+
+def _moment(flow: Flow) -> http.Stream:
+    return http.Stream(200, _JSON, Rendered(flow.source, _shown_moment))
+
+
+def _shown_moment(piece: Still | BackupState) -> bytes:
+    """A line feed before the document, where it means nothing."""
+    return b"\n" if isinstance(piece, Still) else msgspec.json.encode(piece.document)
 
 
 def _needed(given: Given, name: str) -> int:

@@ -6,13 +6,20 @@ The log itself is read by the service behind `EventLogReader`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from penstock.dialects.native.parameters import Given, flag, moment, number, once, parameters
+from penstock.dialects.native.parameters import (
+    Given,
+    flag,
+    moment,
+    number,
+    once,
+    one_shard,
+    parameters,
+    shard_in,
+)
 from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError, RequestError
-from penstock.ids import MessageIds
 from penstock.limits import (
     INT32_MAX,
     NAME_NUMBER_MAX,
@@ -22,8 +29,17 @@ from penstock.limits import (
     SHARD_MAX,
     TEXT_BYTES_MAX,
 )
-from penstock.model.event_log import _OFFSET_MAX, EventQuery, Format, From, LogDescription, LogRange, RangeQuery
-from penstock.model.streams import Source
+from penstock.model.event_log import (
+    OFFSET_MAX,
+    DescribeLog,
+    EventQuery,
+    Format,
+    From,
+    LogDescription,
+    LogDescriptions,
+    ReadLog,
+)
+from penstock.model.streams import Flow, Source
 from penstock.model.times import rfc3339_nanos
 from penstock.model.traces import WORDS
 
@@ -42,8 +58,6 @@ class EventLogReader(Protocol):
     """What reads the log. Raises `RequestError`, `EventsRemovedError` and `DamagedLogError`."""
 
     async def events(self, query: EventQuery) -> Source: ...
-    async def batches(self, query: RangeQuery) -> LogRange: ...
-    async def describe(self, names_from: int) -> LogDescription: ...
 
 
 # ── Requests and responses ────────────────────────────────────────────────────────────────────────────────────
@@ -56,17 +70,14 @@ class EventLog:
         self,
         reader: EventLogReader,
         later: http.Later,
-        ids: MessageIds,
-        ancestors: Sequence[tuple[str, int]] = (),
+        asked: http.Asked,
         shard: tuple[int, int] = (0, 1),
     ) -> None:
-        """`ancestors`: the logs that this one was restored from, each with the offset up to which both are the same.
-        `shard`: the number of this shard, and how many the store has."""
+        """`shard`: the number of this shard, and how many the store has."""
         self._reader = reader
         self._shard, self._shards = shard
-        self._ancestors = [{"log": log, "end": end} for log, end in ancestors]
         self._later = later
-        self._ids = ids
+        self._asked = asked
         self.routes: http.Routes = {
             (b"v1/events", 2): {b"GET": self._events, b"HEAD": self._events},
             (b"v1/log", 2): {b"GET": self._log, b"HEAD": self._log},
@@ -82,24 +93,25 @@ class EventLog:
 
     def _log(self, request: http.Request, _: bytes) -> http.Awaited:
         given = parameters(request, "names_from", "shard")
-        self._check_shard(given)
-        return self._later(self._described(number(given, "names_from", 0, NAME_NUMBER_MAX + 1, 0)))
+        shard, first = shard_in(given, self._shards), number(given, "names_from", 0, NAME_NUMBER_MAX + 1, 0)
+        return self._asked(request, DescribeLog(first, shard), _described)
 
     def _batches(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         if segment != b"batches":
             return http.not_found(request)
         given = parameters(request, "from", "to", "max_bytes", "shard")
-        self._check_shard(given)
+        shard = one_shard(given, self._shards)
         if "from" not in given:
             raise ProtocolError("from is missing; give the first offset")
-        query = RangeQuery(
-            number(given, "from", 0, _OFFSET_MAX, 0),
-            number(given, "to", 0, _OFFSET_MAX, _OFFSET_MAX),
+        query = ReadLog(
+            number(given, "from", 0, OFFSET_MAX, 0),
+            number(given, "to", 0, OFFSET_MAX, OFFSET_MAX),
             number(given, "max_bytes", 1, RANGE_BYTES_MAX, RANGE_BYTES_DEFAULT),
+            shard,
         )
         if query.stop < query.start:
             raise ProtocolError(f"to ({query.stop}) is before from ({query.start})")
-        return self._later(self._ranged(query))
+        return self._asked(request, query, _ranged)
 
     def _event_query(self, request: http.Request, chosen: Format) -> EventQuery:
         times = ("from", "since", "until")
@@ -143,33 +155,39 @@ class EventLog:
             headers += b"X-Accel-Buffering: no\r\n"  # Asks a proxy in front to pass events on as they come.
         return http.Stream(200, headers, source, endless=query.follow)
 
-    async def _ranged(self, query: RangeQuery) -> http.Stream:
-        found = await self._reader.batches(query)
-        headers = (
-            b"Content-Type: %b\r\nCache-Control: no-store\r\nX-Penstock-First-Offset: %d\r\n"
-            b"X-Penstock-Next-Offset: %d\r\nX-Penstock-End-Offset: %d\r\n"
-        ) % (_BATCHES, found.first, found.next, found.end)
-        return http.Stream(200, headers, found.source, length=found.bytes)
 
-    async def _described(self, names_from: int) -> http.Response:
-        log = await self._reader.describe(names_from)
-        parts = [{"first": first, "created": rfc3339_nanos(created).decode()} for first, created in log.parts]
-        document = {
-            "log": self._ids.log_id,
-            "ancestors": self._ancestors,
-            "shard": self._shard,
-            "shards": self._shards,
-            "format": log.format,
-            "earliest": log.earliest,
-            "end": log.end,
-            "bytes": log.bytes,
-            "segments": parts,
-            "names_from": log.names_from,
-            "names_to": log.names_to,
-            "texts": log.texts,
-            "queues": log.queues,
-        }
-        return http.json_response(200, document)
+def _ranged(flow: Flow) -> http.Stream:
+    found = flow.head
+    headers = (
+        b"Content-Type: %b\r\nCache-Control: no-store\r\nX-Penstock-First-Offset: %d\r\n"
+        b"X-Penstock-Next-Offset: %d\r\nX-Penstock-End-Offset: %d\r\n"
+    ) % (_BATCHES, found.first, found.next, found.end)
+    return http.Stream(200, headers, flow.source, length=found.bytes)
+
+
+def _described(found: LogDescription | LogDescriptions) -> http.Response:
+    if isinstance(found, LogDescription):
+        return http.json_response(200, _document(found))
+    logs = [_document(log) for log in found.logs]
+    return http.json_response(200, {"shards": len(logs), "logs": logs}, b"Cache-Control: no-store\r\n")
+
+
+def _document(log: LogDescription) -> dict[str, Any]:
+    return {
+        "log": log.log,
+        "ancestors": [{"log": each, "end": end} for each, end in log.ancestors],
+        "shard": log.shard,
+        "shards": log.shards,
+        "format": log.format,
+        "earliest": log.earliest,
+        "end": log.end,
+        "bytes": log.bytes,
+        "segments": [{"first": first, "created": rfc3339_nanos(created).decode()} for first, created in log.parts],
+        "names_from": log.names_from,
+        "names_to": log.names_to,
+        "texts": log.texts,
+        "queues": log.queues,
+    }
 
 
 def _from(text: str, what: str = "from") -> From | Literal["earliest", "latest"]:

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.dialects.wire.http import Request, whole_number
-from penstock.errors import ProtocolError
-from penstock.limits import NEVER_NS, SECOND_NS
+from penstock.errors import Fault, ProtocolError, RequestError
+from penstock.limits import NEVER_NS, SECOND_NS, SHARD_MAX
 from penstock.model.values import Nanos
 
 Given = dict[str, list[str]]
@@ -53,6 +53,25 @@ def once(given: Given, name: str, bytes_max: int) -> str:
 
 def number(given: Given, name: str, low: int, high: int, default: int) -> int:
     return whole_number(given[name][0].encode(), name, low, high) if name in given else default
+
+
+def shard_in(given: Given, shards: int) -> int | None:
+    """The shard that a request is about; None: all of several. Raises `RequestError` if there is none with its
+    number."""
+    if "shard" not in given and shards > 1:
+        return None
+    shard = number(given, "shard", 0, SHARD_MAX, 0)
+    if shard >= shards:
+        raise RequestError(Fault.NO_SHARD, f"{shard}; the last one is {shards - 1}")
+    return shard
+
+
+def one_shard(given: Given, shards: int) -> int:
+    """The same, where only one shard can be meant."""
+    shard = shard_in(given, shards)
+    if shard is None:
+        raise ProtocolError(f"shard is missing; there are {shards}, numbered from 0")
+    return shard
 
 
 def seconds(given: Given, name: str, high: float, *, above_0: bool = False) -> float | None:

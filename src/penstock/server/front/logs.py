@@ -1,23 +1,14 @@
-"""The logs of all shards: their events merged by time, their descriptions, and their backups.
-
-A reader of all events has a cursor with one part a shard: `0:17.1,1:5,…`. Everything else is about one log: it is
-named with the parameter `shard`, or is described with all others.
-"""
+"""The events of all shards, merged by time. A reader has a cursor with one part a shard: `0:17.1,1:5,…`."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
-import msgspec
-
 from penstock.dialects.native.event_log import MERGED, format_of
-from penstock.dialects.native.parameters import parameters
 from penstock.dialects.wire import http
-from penstock.errors import Fault, ProtocolError, RequestError
+from penstock.errors import ProtocolError
 from penstock.limits import SHARD_MAX
 from penstock.model.event_log import Format
 from penstock.server.front.asking import Asking, Responded
@@ -103,62 +94,3 @@ def _starts(asking: Asking, given: dict[str, str]) -> list[str]:
             " earliest, latest or now, or 0 for the beginning of every shard; another number needs shard"
         )
     return [found[str(shard)] for shard in range(shards)]
-
-
-# ── One log, or all ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def log(asking: Asking) -> Responded:
-    if (shard := _shard(asking)) is not None:
-        return await asking.at(shard)
-    documents: list[Any] = [msgspec.Raw(answer.body) for answer in await asking.all()]
-    return http.json_response(200, {"shards": asking.shards.shards, "logs": documents}, _NO_STORE)
-
-
-async def backup(asking: Asking) -> Responded:
-    """The states of all shards at one moment: no shard commits anything while another one notes its end."""
-    if (shard := _shard(asking)) is not None:
-        return await _backup(asking)(shard)
-    parameters(asking.request, "shard")
-    streams = await streams_of(asking, [b"/v1/backup/moment"] * asking.shards.shards)
-    pieces = [Pieces(stream.source) for stream in streams]
-    try:
-        await _next_of(pieces)  # All wait from here on.
-        states = await _next_of(pieces)  # Each has waited until here.
-    finally:
-        for each in pieces:
-            each.close()
-    documents = [msgspec.Raw(state) for state in states if isinstance(state, bytes)]
-    if len(documents) < asking.shards.shards:
-        raise RequestError(Fault.NO_MOMENT)
-    found = {"shards": asking.shards.shards, "elsewhere": asking.shards.elsewhere, "backups": documents}
-    return http.json_response(200, found, _NO_STORE)
-
-
-async def _next_of(streams: list[Pieces]) -> list[bytes | BaseException | None]:
-    """The next piece of each; None at the end, or why there is none."""
-    found: list[bytes | BaseException | None] = await asyncio.gather(
-        *[anext(each, None) for each in streams], return_exceptions=True
-    )
-    return found
-
-
-async def log_part(asking: Asking) -> Responded:
-    return await _of_one(asking, asking.at)
-
-
-async def backup_part(asking: Asking) -> Responded:
-    return await _of_one(asking, _backup(asking))
-
-
-def _backup(asking: Asking) -> Callable[[int], Awaitable[Responded]]:
-    """The paths of backups do not know the parameter `shard`."""
-    target = target_with(asking.request.target, shard=None)
-    return lambda shard: asking.at(shard, target=target)
-
-
-async def _of_one(asking: Asking, at: Callable[[int], Awaitable[Responded]]) -> Responded:
-    shard = _shard(asking)
-    if shard is None:
-        raise ProtocolError(f"shard is missing; there are {asking.shards.shards}, numbered from 0")
-    return await at(shard)

@@ -14,7 +14,7 @@ from penstock.dialects.wire import http
 from penstock.ids import MessageIds
 from penstock.server.front.asking import Merge
 from penstock.server.front.documents import message
-from penstock.server.front.logs import backup, backup_part, events, log, log_part
+from penstock.server.front.logs import events
 from penstock.server.front.waits import wait
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.shard_map import ShardMap
@@ -74,10 +74,7 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/claims", 4): HERE,
     # Logs
     (b"v1/events", 2): events,
-    (b"v1/log", 2): log,
-    (b"v1/log", 3): log_part,
-    (b"v1/backup", 2): backup,
-    (b"v1/backup", 3): backup_part,
+    **dict.fromkeys([(b"v1/log", 2), (b"v1/log", 3), (b"v1/backup", 2), (b"v1/backup", 3)], HERE),
     # Administration
     **dict.fromkeys([(b"v1/schedules", 2), (b"v1/schedules", 3), (b"v1/schedules", 4)], HERE),
     **dict.fromkeys([(b"v1/tokens", 2), (b"v1/tokens", 3), (b"v1/tokens", 4)], HERE),

@@ -12,15 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.ids import MessageIds
-from penstock.model.connections import CountReaders, ListConnections
 from penstock.model.consumers import ListConsumers
 from penstock.model.figures import ReadFigures, WatchFigures
 from penstock.model.health import ReadHealth
 from penstock.model.jobs import StartPurge, StartRedrive
-from penstock.model.pushes import CheckPush, ReadPushes
 from penstock.model.searches import ReadScheduled, SearchMessages
-from penstock.model.workers import ListWorkers, NoteWorker, RemoveWorker
 from penstock.server.config import Config
 from penstock.server.histogram import Histogram, LastMinute
 from penstock.server.identities import Identities
@@ -55,6 +51,7 @@ from penstock.server.services.waits import Waits
 from penstock.server.services.workers import WorkerReports
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.port import ServicePort
+from penstock.storage.directory import Identity
 
 
 class Forms(NamedTuple):
@@ -97,7 +94,7 @@ class Services(NamedTuple):
 def assemble(
     writer: ServicePort,
     config: Config,
-    ids: Callable[[], MessageIds],
+    identity: Identity,
     turns: Turns,
     backups: Callable[[ServicePort, LogReads, Audit], Backups],
     identities: Identities,
@@ -107,7 +104,7 @@ def assemble(
     commit_seconds: Histogram | None = None,
 ) -> Services:
     """`has_tokens`: this shard has the tokens of its store. `commit_seconds`: how long its commits take."""
-    reads, consumers = LogReads(writer), ConsumersService(writer)
+    reads, consumers, ids = LogReads(writer), ConsumersService(writer), identity.message_ids
     searches = Searches(writer, reads, turns)
     traces = MessageTraces(writer, reads)
     push = PushChannels(writer, ids(), config.push, random.random)
@@ -119,21 +116,20 @@ def assemble(
     connections, health = Connections(writer), HealthService(writer)
     redrives, purges = Redrives(searches, audit), Purges(searches, audit)
     stats = StatsService(writer, push.error, config.events.readers_max, courier, commits, disk)
-    workers = WorkerReports(writer)
+    streams = EventStreams(writer, reads, partial(forms.event_writer, ids()), config.events, identity)
+    workers, copied = WorkerReports(writer), backups(writer, reads, audit)
     answers: Answers = {
         ReadFigures: stats.page,
-        CheckPush: push.check,
-        ReadPushes: push.states,
+        **push.answers,
         ReadScheduled: searches.scheduled,
         SearchMessages: searches.search,
         WatchFigures: stats.watch,
-        ListWorkers: workers.listed,
-        NoteWorker: workers.note,
-        RemoveWorker: workers.take_out,
+        **workers.answers,
         ListConsumers: consumers.consumers,
-        CountReaders: connections.readers,
-        ListConnections: connections.connections,
+        **connections.answers,
         ReadHealth: health.health,
+        **streams.answers,
+        **copied.answers,
         StartPurge: purges.purge,
         StartRedrive: redrives.redrive,
         **of_kind({"redrives": redrives, "purges": purges}),
@@ -163,7 +159,7 @@ def assemble(
         waits=Waits(writer, traces, departures),
         recalls=Recalls(writer, traces),
         traces=traces,
-        event_streams=EventStreams(writer, reads, partial(forms.event_writer, ids()), config.events),
-        backups=backups(writer, reads, audit),
+        event_streams=streams,
+        backups=copied,
         log_reads=reads,
     )

@@ -14,14 +14,26 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import msgspec
 
 from penstock.errors import EventsRemovedError, Fault, HistoryError, RequestError
 from penstock.limits import BACKUP_PAUSE_SECONDS_MAX, BACKUP_PINNED_SECONDS, PIECE_BYTES
 from penstock.model.audit import Actor, actor_of
+from penstock.model.backups import (
+    BackupState,
+    ReadBackup,
+    ReadBackupLog,
+    ReadHistory,
+    ReadSnapshot,
+    SnapshotSize,
+    StandStill,
+    Still,
+)
 from penstock.model.client import Client
+from penstock.model.permissions import ADMINISTER, require
+from penstock.model.streams import Flow
 from penstock.model.values import Position
 from penstock.server.measures import Samples, one
 from penstock.server.room import Taken
@@ -30,6 +42,7 @@ from penstock.server.services.contract import Service, resolve
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.pieces import PieceSource
+from penstock.server.services.questions import Answers
 from penstock.server.writer.port import ServicePort
 from penstock.storage.backup.manifest import SnapshotState, SourceState
 from penstock.storage.backup.source import source_state
@@ -65,6 +78,13 @@ class Backups(Service):
         self._is_stored = is_stored
         self._recorded: set[Actor] = set()  # Clients of the backups that are being made.
         self._pinned_until = 0.0
+        self.answers: Answers = {
+            ReadBackup: self.describe,
+            StandStill: self.stand_still,
+            ReadBackupLog: self.log,
+            ReadSnapshot: self.snapshot,
+            ReadHistory: self.history,
+        }
 
     def state(self) -> Iterable[tuple[str, Samples]]:
         yield "penstock_backup_bytes_total", one(self.bytes_sent)
@@ -77,10 +97,11 @@ class Backups(Service):
     def _pin(self) -> None:
         self._pinned_until = asyncio.get_running_loop().time() + BACKUP_PINNED_SECONDS
 
-    # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Questions ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def begin(self, client: Client) -> None:
+    async def _begin(self, client: Client) -> None:
         """Record that a client makes a backup, with its first request. No files are kept once a backup is over."""
+        require(client.access, ADMINISTER)
         if not self.pinned:
             self._recorded.clear()
         actor = actor_of(client)
@@ -88,8 +109,9 @@ class Backups(Service):
             await self._audit.note(client, "backup")
             self._recorded.add(actor)
 
-    async def describe(self) -> SourceState:
-        return await self._reads.in_thread(self._noted())
+    async def describe(self, client: Client, _: ReadBackup) -> BackupState:
+        await self._begin(client)
+        return _state(await self._reads.in_thread(self._noted()))
 
     def _noted(self) -> Callable[[], SourceState]:
         """What describes the state as it is now, in a thread."""
@@ -100,43 +122,46 @@ class Backups(Service):
         view, now = log.view(), self.writer.now()
         return partial(source_state, self._identity, view, now, newest, reached)
 
-    async def moment(self) -> PieceSource:
+    async def stand_still(self, client: Client, _: StandStill) -> Flow:
         """The state at a moment that all shards share: none of them commits from the first piece until the second is
         wanted. The second piece is the state; it is missing if this shard could not wait for it so long."""
+        await self._begin(client)
         if self._is_stored and self._identity.shards > 1:
             raise RequestError(Fault.IN_STORE)  # Its shards move from process to process.
-        return self._source(self._moment_pieces())
+        return self._flow(self._moment_pieces())
 
-    async def log(self, start: Position, end: Position) -> PieceSource:
-        view = self.writer.log.view()
+    async def log(self, client: Client, query: ReadBackupLog) -> Flow:
+        await self._begin(client)
+        view, start, end = self.writer.log.view(), query.start, query.end
         if end > view.end.position:
             raise RequestError(Fault.PAST_END, str(view.end.offset), end=view.end.offset)
         if start < end and not holds(view.parts, start):
             raise EventsRemovedError(view.earliest().offset)
-        return self._source(self._log_pieces(view, start, end))
+        return self._flow(self._log_pieces(view, start, end))
 
-    async def snapshot(self, offset: int) -> tuple[int, PieceSource]:
-        """The size of a snapshot, and its bytes."""
-        path = snapshot_path(self._directory.snapshots, offset)
+    async def snapshot(self, client: Client, query: ReadSnapshot) -> Flow:
+        await self._begin(client)
+        path = snapshot_path(self._directory.snapshots, query.offset)
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            raise RequestError(Fault.NOT_FOUND, f"snapshot {offset}; it was replaced, so begin again") from None
-        return os.fstat(file.fileno()).st_size, self._source(self._file_pieces(file))
+            raise RequestError(Fault.NOT_FOUND, f"snapshot {query.offset}; it was replaced, so begin again") from None
+        return self._flow(self._file_pieces(file), SnapshotSize(os.fstat(file.fileno()).st_size))
 
-    async def history(self) -> PieceSource:
+    async def history(self, client: Client, _: ReadHistory) -> Flow:
+        await self._begin(client)
         if not self._history.history.reached:
             raise RequestError(Fault.NOT_FOUND, "there is no Object History yet")
-        return self._source(self._history_pieces())
+        return self._flow(self._history_pieces())
 
-    def _source(self, pieces: AsyncGenerator[bytes, None]) -> PieceSource:
+    def _flow(self, pieces: AsyncGenerator[Any, None], head: Any = None) -> Flow:
         self._pin()
         self.open += 1
-        return PieceSource(self, pieces, Taken(self.writer.room), _RAW_PIECE_BYTES)
+        return Flow(PieceSource(self, pieces, Taken(self.writer.room), _RAW_PIECE_BYTES), head)
 
     # ── Pieces ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _moment_pieces(self) -> AsyncGenerator[bytes, None]:
+    async def _moment_pieces(self) -> AsyncGenerator[Still | BackupState, None]:
         running = asyncio.get_running_loop()
         begun = running.create_future()
         pause = self.writer.pause(partial(resolve, begun, None))
@@ -149,12 +174,12 @@ class Backups(Service):
         try:
             await begun
             noted = self._noted()
-            yield b"\n"  # Before the document, where it means nothing.
+            yield Still()
         finally:
             timer.cancel()
             has_lasted = end()
         if has_lasted:
-            yield msgspec.json.encode(await self._reads.in_thread(noted))
+            yield _state(await self._reads.in_thread(noted))
 
     async def _log_pieces(self, view: View, start: Position, end: Position) -> AsyncGenerator[bytes, None]:
         with closing(Cursor(start)) as cursor:
@@ -185,6 +210,10 @@ class Backups(Service):
         finally:
             process.kill()
             await asyncio.to_thread(_end, process, process.stdout)
+
+
+def _state(noted: SourceState) -> BackupState:
+    return BackupState(msgspec.to_builtins(noted))
 
 
 def _start_copying(history: Path) -> subprocess.Popen[bytes]:

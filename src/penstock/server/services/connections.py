@@ -17,6 +17,7 @@ from penstock.model.connections import (
     WaitingClient,
 )
 from penstock.server.services.contract import Service, answer_to
+from penstock.server.services.questions import Answers
 from penstock.server.shells.connection import Server
 from penstock.server.writer.port import ServicePort
 
@@ -28,6 +29,7 @@ class Connections(Service):
         super().__init__(writer)
         self.servers: list[Server] = []
         """All that listen; added when they exist."""
+        self.answers: Answers = {CountReaders: self.readers, ListConnections: self.connections}
 
     async def connections(self, client: Client, query: ListConnections) -> ConnectionList:
         """The oldest connections first. Only who administers sees them."""

@@ -15,8 +15,11 @@ from functools import partial
 from penstock.errors import Fault, RequestError
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES
 from penstock.model.access import Access
+from penstock.model.client import Client
 from penstock.model.commands import ListQueues
-from penstock.model.event_log import EventQuery, From, LogDescription, LogRange, RangeQuery
+from penstock.model.event_log import DescribeLog, EventQuery, From, LogDescription, LogRange, ReadLog
+from penstock.model.permissions import READ_THE_LOG, require
+from penstock.model.streams import Flow
 from penstock.model.values import Nanos, Position
 from penstock.server.config import EventsConfig
 from penstock.server.measures import Samples, one
@@ -27,7 +30,9 @@ from penstock.server.services.event_encoders import Encoder, EventTexts, MarkedE
 from penstock.server.services.event_reader import EventReader
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.pieces import LogClosedError, PieceSource
+from penstock.server.services.questions import Answers
 from penstock.server.writer.port import ServicePort
+from penstock.storage.directory import Identity
 from penstock.storage.log.batch import FORMAT, Point
 from penstock.storage.log.view import Cursor, View
 
@@ -38,9 +43,15 @@ class EventStreams(Service):
     """All readers of one broker's Event Log."""
 
     def __init__(
-        self, writer: ServicePort, reads: LogReads, event_writer: Callable[..., EventTexts], settings: EventsConfig
+        self,
+        writer: ServicePort,
+        reads: LogReads,
+        event_writer: Callable[..., EventTexts],
+        settings: EventsConfig,
+        identity: Identity,
     ) -> None:
         super().__init__(writer)
+        self._identity = identity
         self.reads = reads
         self.heartbeat_seconds = settings.heartbeat_seconds
         self.open = 0
@@ -49,6 +60,7 @@ class EventStreams(Service):
         self.is_over = False  # The log is closed. If another process serves it, clients continue there.
         self._event_writer = event_writer
         self._readers_max = settings.readers_max
+        self.answers: Answers = {DescribeLog: self.describe, ReadLog: self.batches}
         writer.on_commit.append(self._after_commit)
 
     def state(self) -> Iterable[tuple[str, Samples]]:
@@ -61,7 +73,7 @@ class EventStreams(Service):
             follower.set()
         await super().close()
 
-    # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Questions ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def events(self, query: EventQuery) -> PieceSource:
         begin_bill("replay_seconds_per_minute", pauses=True)
@@ -73,18 +85,21 @@ class EventStreams(Service):
                 return FollowedSource(self, reader, taken)
             return PieceSource(self, _all_events(self, reader, view, taken), taken)
 
-    async def batches(self, query: RangeQuery) -> LogRange:
+    async def batches(self, client: Client, query: ReadLog) -> Flow:
+        require(client.access, READ_THE_LOG)
         begin_bill("replay_seconds_per_minute", pauses=True)
         with self._admitted():
             view = self.reads.view()
             start, end = await self.reads.in_thread(partial(_bounds, query, view))
             pieces = _raw(self, view, Cursor(start.position), end.position)
             source = PieceSource(self, pieces, Taken(self.writer.room), _RAW_PIECE_BYTES)
-            return LogRange(start.offset, end.offset, view.end.offset, end.position - start.position, source)
+            size = end.position - start.position
+            return Flow(source, LogRange(start.offset, end.offset, view.end.offset, size))
 
-    async def describe(self, names_from: int) -> LogDescription:
+    async def describe(self, client: Client, query: DescribeLog) -> LogDescription:
         """Describe the log. Waits until every name in the answer is durable."""
-        view, queues = self.reads.view(), self.writer.engine.queue_numbers
+        require(client.access, READ_THE_LOG)
+        view, queues, names_from = self.reads.view(), self.writer.engine.queue_numbers, query.names_from
         names, names_to = self.reads.names.since(names_from)
         self.reads.queues.remember()
         await accepted(self.writer, ListQueues(0, 0))
@@ -140,8 +155,12 @@ class EventStreams(Service):
     def _description(
         self, view: View, names_from: int, names: dict[int, str], names_to: int, queues: range
     ) -> LogDescription:
-        first = view.earliest()
+        first, identity = view.earliest(), self._identity
         return LogDescription(
+            log=identity.message_ids().log_id,
+            ancestors=identity.lineage,
+            shard=identity.shard,
+            shards=identity.shards,
             format=FORMAT,
             earliest=first.offset,
             end=view.end.offset,
@@ -182,7 +201,7 @@ def _arrow_encoder(names: TextOf, queues: TextOf, query: EventQuery) -> Encoder:
     return (ArrowFrames if query.is_merged else ArrowEncoder)(names, queues, bodies=query.bodies)
 
 
-def _bounds(query: RangeQuery, view: View) -> tuple[Point, Point]:
+def _bounds(query: ReadLog, view: View) -> tuple[Point, Point]:
     """The first and last point of the batches of a range."""
     _check_offset(query.start, view)
     start = view.point_of(query.start)

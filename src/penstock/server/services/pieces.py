@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import copy_context
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.errors import DamagedLogError, EventsRemovedError, PenstockError
 from penstock.model.streams import Sink
@@ -28,9 +28,7 @@ class Counts(Protocol):
 
 
 class PieceSource:
-    def __init__(
-        self, counts: Counts, pieces: AsyncGenerator[bytes, None], taken: Taken, piece_bytes: int = 0
-    ) -> None:
+    def __init__(self, counts: Counts, pieces: AsyncGenerator[Any, None], taken: Taken, piece_bytes: int = 0) -> None:
         """`taken`: the room that it has. `piece_bytes`: how much a piece takes. 0: the pieces take it themselves."""
         self._counts = counts
         self._pieces = pieces
@@ -67,7 +65,7 @@ class PieceSource:
             async with aclosing(self._pieces) as pieces:
                 while (piece := await self._next(pieces)) is not None:
                     self._asked.clear()
-                    self._counts.bytes_sent += len(piece)
+                    self._counts.bytes_sent += _size_of(piece)
                     sink.give(piece)
                     await self._asked.wait()
         except asyncio.CancelledError:
@@ -78,13 +76,18 @@ class PieceSource:
         else:
             sink.end()
 
-    async def _next(self, pieces: AsyncGenerator[bytes, None]) -> bytes | None:
+    async def _next(self, pieces: AsyncGenerator[Any, None]) -> Any:
         if not self._piece_bytes:
             return await anext(pieces, None)
         await self._taken.take(self._piece_bytes)
         piece = await anext(pieces, None)
         self._taken.note(0)  # Who gets it counts it.
         return piece
+
+
+def _size_of(piece: Any) -> int:
+    """Of a piece that is bytes, or has some."""
+    return len(piece) if isinstance(piece, bytes) else getattr(piece, "size", 0)
 
 
 def _log_failure(error: Exception) -> None:

@@ -23,6 +23,7 @@ from penstock.server.services.contract import Service
 from penstock.server.services.push_connections import known_refusal
 from penstock.server.services.push_messages import parse_url
 from penstock.server.services.pusher import Pusher, PushTools
+from penstock.server.services.questions import Answers
 from penstock.server.writer.port import ServicePort
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class PushChannels(Service):
         self._leaving: set[Pusher] = set()  # No longer needed; some of their messages are still in flight.
         self._stopping = False
         self._drained = asyncio.Event()
+        self.answers: Answers = {CheckPush: self.check, ReadPushes: self.states}
         writer.on_queue.append(self._look_at)
 
     def start(self) -> None:

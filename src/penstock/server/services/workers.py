@@ -13,6 +13,7 @@ from penstock.model.values import Nanos
 from penstock.model.workers import ListWorkers, Noted, NoteWorker, RemoveWorker, Report, WorkerList, WorkerState
 from penstock.server.measures import Samples
 from penstock.server.services.contract import Service
+from penstock.server.services.questions import Answers
 from penstock.server.writer.port import ServicePort
 
 WORKERS_MAX = 1000
@@ -46,6 +47,11 @@ class WorkerReports(Service):
         super().__init__(writer)
         # By name and identity. The one that was heard longest ago comes first.
         self._heard: dict[tuple[str, str], _Heard] = {}
+        self.answers: Answers = {
+            ListWorkers: self.listed,
+            NoteWorker: self.note,
+            RemoveWorker: self.take_out,
+        }
 
     def report(self, name: str, report: Report, access: Access) -> None:
         """It takes the place of one of the same name that the client may speak for."""

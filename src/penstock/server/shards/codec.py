@@ -239,10 +239,18 @@ class BeginFlow(Packed, frozen=True, gc=False):
     """An answer whose pieces follow, each when it is wanted."""
 
     number: int
+    head: bytes  # A value; empty if there is none.
 
 
 class SendPart(Packed, frozen=True, gc=False):
-    """The next part of a response. It may be empty."""
+    """The next part of a response, or the next bytes of a flow. It may be empty."""
+
+    number: int
+    data: bytes
+
+
+class SendPiece(Packed, frozen=True, gc=False):
+    """The next value of a flow."""
 
     number: int
     data: bytes
@@ -333,6 +341,7 @@ _OfRequests = (
     | BeginStream
     | BeginFlow
     | SendPart
+    | SendPiece
     | EndStream
 )
 Entry = _OfCommands | _OfRequests | WantTokens | TellTokens | Announce | Stopping | Borrow | Lend

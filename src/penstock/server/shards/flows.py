@@ -28,6 +28,28 @@ def in_step(flows: Sequence[Flow], join: Callable[[list[Any]], Any]) -> Flow:
     return Flow(MergedSource(joined(), pieces))
 
 
+async def at_one_moment(flows: Sequence[Flow]) -> list[Any] | None:
+    """The second pieces of all, each made when all have their first; None if one has none."""
+    pieces = [Pieces(flow.source) for flow in flows]
+    try:
+        # All wait when they have given the first, and each has waited until all have given the second.
+        return await _next_of(pieces) and await _next_of(pieces)
+    finally:
+        for each in pieces:
+            each.close()
+
+
+async def _next_of(pieces: Sequence[Pieces]) -> list[Any] | None:
+    found = await asyncio.gather(*[anext(each, None) for each in pieces], return_exceptions=True)
+    return None if any(each is None or isinstance(each, BaseException) for each in found) else found
+
+
+def close(answer: Any) -> None:
+    """An answer that nobody wants is a flow, or nothing more is to be done."""
+    if isinstance(answer, Flow):
+        answer.source.close()
+
+
 class MergedSource:
     """Feeds a stream from a generator, which reads the streams of the shards."""
 

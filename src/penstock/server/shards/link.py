@@ -53,6 +53,7 @@ from penstock.server.shards.codec import (
     Respond,
     SendBody,
     SendPart,
+    SendPiece,
     SendRequest,
     WantBody,
     WantPart,
@@ -131,7 +132,7 @@ class Link(asyncio.Protocol):
             SendBody: partial(self._serve, lambda served, entry: served.take(entry)),
             WantPart: partial(self._serve, lambda served, _: served.pull()),
             FinishStream: partial(self._serve, lambda served, _: served.finish()),
-            **dict.fromkeys((WantBody, SendPart, BeginFlow), self._go_on),
+            **dict.fromkeys((WantBody, SendPart, SendPiece, BeginFlow), self._go_on),
             **dict.fromkeys((Respond, BeginStream, EndStream), self._responded),
             **{kind: partial(act, self) for kind, act in (acts or {}).items()},
         }
@@ -307,7 +308,7 @@ class Link(asyncio.Protocol):
             self.send(Withdraw(number))
         return call is not None
 
-    def _go_on(self, entry: WantBody | SendPart | BeginFlow) -> None:
+    def _go_on(self, entry: WantBody | SendPart | SendPiece | BeginFlow) -> None:
         if call := self.calls.get(entry.number):
             give(call.reply, entry)
 

@@ -15,7 +15,16 @@ from penstock.model.answer_bytes import pack, unpack
 from penstock.model.answers import Refused
 from penstock.model.queries import INTERNAL
 from penstock.model.streams import Flow, Sink
-from penstock.server.shards.codec import BeginFlow, EndStream, FinishStream, SendPart, WantPart, decode_answer, encode
+from penstock.server.shards.codec import (
+    BeginFlow,
+    EndStream,
+    FinishStream,
+    SendPart,
+    SendPiece,
+    WantPart,
+    decode_answer,
+    encode,
+)
 from penstock.server.writer.port import Reply
 
 logger = logging.getLogger(__name__)
@@ -72,7 +81,7 @@ class ServedFlow:
         self._number, self._source = number, flow.source
         self._send, self._over = send, over
         self.finish, self.cancel = flow.source.finish, flow.source.close
-        send(BeginFlow(number))
+        send(BeginFlow(number, b"" if flow.head is None else _encoded(flow.head)))
 
     def give_up(self) -> None:
         """It goes on until it is not wanted any more."""
@@ -81,7 +90,8 @@ class ServedFlow:
         self._source.pull(self)
 
     def give(self, data: Any) -> None:
-        self._send(SendPart(self._number, _encoded(data)))
+        is_bytes = type(data) is bytes
+        self._send(SendPart(self._number, data) if is_bytes else SendPiece(self._number, _encoded(data)))
 
     def end(self) -> None:
         self._end(has_failed=False)
@@ -116,7 +126,7 @@ class Parts:
         kind = type(entry)
         if kind is BeginFlow:
             self._flow = entry.number
-            self._reply(Flow(self))
+            self._reply(Flow(self, _decoded(entry.head) if entry.head else None))
         elif self._flow:
             self._go_on(entry)
         elif kind is SendPart:
@@ -128,11 +138,11 @@ class Parts:
         else:
             self._reply(entry)
 
-    def _go_on(self, entry: SendPart | EndStream | Refused) -> None:
+    def _go_on(self, entry: SendPart | SendPiece | EndStream | Refused) -> None:
         sink, self._sink = self._sink, None
-        if type(entry) is SendPart:
+        if type(entry) is SendPart or type(entry) is SendPiece:
             if sink:
-                sink.give(_decoded(entry.data))
+                sink.give(entry.data if type(entry) is SendPart else _decoded(entry.data))
             return
         has_failed = type(entry) is Refused or (type(entry) is EndStream and entry.has_failed)
         self._is_lost = True

@@ -4,25 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
 
-from penstock.errors import Reason
+from penstock.errors import Fault, Reason, RequestError
 from penstock.limits import FIGURES_SECONDS_MAX, HEALTH_SECONDS_MAX
-from penstock.model import connections, consumers, figures, health, jobs, metrics, pushes, searches, workers
+from penstock.model import (
+    backups,
+    connections,
+    consumers,
+    event_log,
+    figures,
+    health,
+    jobs,
+    metrics,
+    pushes,
+    searches,
+    workers,
+)
 from penstock.model.access import is_own
 from penstock.model.answers import Refused
 from penstock.model.client import Client
 from penstock.model.client import Pending as PendingAnswer
-from penstock.model.queries import INTERNAL, Absent, Ask, Heard, NoAnswer, Page, Pages, Query, first_page, next_page
+from penstock.model.queries import (
+    INTERNAL,
+    Absent,
+    Ask,
+    Heard,
+    NoAnswer,
+    Page,
+    Pages,
+    Query,
+    failure,
+    first_page,
+    next_page,
+)
 from penstock.model.searches import WrongCursor
-from penstock.model.streams import Flow
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.fellow import FellowOf, unknown
-from penstock.server.shards.flows import in_step
+from penstock.server.shards.flows import at_one_moment, close, in_step
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.port import Answering, ClientPort, Reply
 
@@ -44,8 +67,7 @@ class Everywhere(Struct, frozen=True):
     is_whole: bool = True  # If one shard does not answer, there is no answer. Else `join` decides.
 
     def joined(self, query: Query, answers: Sequence[Any]) -> Any:
-        missing = next((answer for answer in answers if isinstance(answer, NoAnswer)), None)
-        return missing if missing and self.is_whole else self.join(query, answers)
+        return (_missing(answers) if self.is_whole else None) or self.join(query, answers)
 
 
 class Counted(Struct, frozen=True):
@@ -60,14 +82,8 @@ class InStep(Struct, frozen=True):
 
     join: Callable[[Any], Callable[[list[Any]], Any]]
 
-    def joined(self, query: Query, answers: Sequence[Any]) -> Any:
-        refused = next((answer for answer in answers if not isinstance(answer, Flow)), None)
-        flows = [answer for answer in answers if isinstance(answer, Flow)]
-        if refused is None:
-            return in_step(flows, self.join(query))
-        for flow in flows:
-            flow.source.close()
-        return refused
+    def joined(self, query: Query, flows: Sequence[Any]) -> Any:
+        return _missing(flows) or in_step(flows, self.join(query))
 
 
 class Cut(Struct, frozen=True):
@@ -77,7 +93,21 @@ class Cut(Struct, frozen=True):
     join: Callable[[Any, Mapping[int, Any]], Any]
 
 
-Joined = Everywhere | Counted | InStep | Cut
+class AtOneMoment(Struct, frozen=True):
+    """All shards stand still until each has noted its state. `join`: of the queues that are elsewhere, and the
+    states."""
+
+    part: Query
+    join: Callable[[Mapping[str, int], Sequence[Any]], Any]
+
+    async def joined(self, flows: Sequence[Any], elsewhere: Mapping[str, int]) -> Any:
+        if missing := _missing(flows):
+            return missing
+        states = await at_one_moment(flows)
+        return self.join(elsewhere, states) if states else failure(RequestError(Fault.NO_MOMENT))
+
+
+Joined = Everywhere | Counted | InStep | Cut | AtOneMoment
 Way = At | Joined
 Row = Way | Callable[[Any], Way]
 
@@ -86,6 +116,23 @@ def _found_in(queue: At, anywhere: Cut) -> Callable[[Any], Way]:
     """Every shard has the broker's own queues."""
     return lambda query: queue if query.queue and not is_own(query.queue) else anywhere
 
+
+def _one_or(otherwise: Joined) -> Callable[[Any], Way]:
+    """Of the shard that is named, or of all."""
+    return lambda query: otherwise if query.shard is None else _NUMBERED
+
+
+def _missing(answers: Iterable[Any]) -> NoAnswer | None:
+    """Why there is no answer if one shard gives none; then flows of the others go nowhere."""
+    answers = list(answers)
+    missing = next((answer for answer in answers if isinstance(answer, NoAnswer)), None)
+    if missing:
+        for answer in answers:
+            close(answer)
+    return missing
+
+
+_NUMBERED: Final = At(lambda query, _: query.shard)
 
 _NAMED: Final = At(lambda query, shards: shards.of_name(query.queue))
 
@@ -108,6 +155,12 @@ QUESTIONS: Final[dict[type[Query], Row]] = {
     ),
     health.ReadHealth: Counted(health.worst, HEALTH_SECONDS_MAX),
     metrics.ReadMetrics: Counted(metrics.joined, FIGURES_SECONDS_MAX),
+    event_log.DescribeLog: _one_or(Everywhere(event_log.described)),
+    event_log.ReadLog: _NUMBERED,
+    backups.ReadBackup: _one_or(AtOneMoment(backups.StandStill(), backups.joined)),
+    **dict.fromkeys(
+        (backups.StandStill, backups.ReadBackupLog, backups.ReadSnapshot, backups.ReadHistory), _NUMBERED
+    ),
 }
 
 
@@ -152,16 +205,19 @@ class Questions:
             return await self._counted_answer(way, client, query)
         if isinstance(way, Cut):
             return await self._cut(way, client, query)
-        shards = range(self._shards.shards)
-        return way.joined(query, await asyncio.gather(*[self._of(shard, client, query) for shard in shards]))
+        if isinstance(way, AtOneMoment):
+            return await way.joined(await self._all(client, way.part), self._shards.elsewhere)
+        return way.joined(query, await self._all(client, query))
+
+    async def _all(self, client: Client, query: Query) -> list[Any]:
+        return await _answers_of([self._of(shard, client, query) for shard in range(self._shards.shards)])
 
     async def _cut(self, row: Cut, client: Client, query: Query) -> Any:
         found = row.parts(query, self._shards.shards)
         if isinstance(found, WrongCursor):
             return found
-        answers = await asyncio.gather(*[self._of(shard, client, part) for shard, part in found.items()])
-        missing = next((answer for answer in answers if isinstance(answer, NoAnswer)), None)
-        return missing or row.join(query, dict(zip(found, answers, strict=True)))
+        answers = await _answers_of([self._of(shard, client, part) for shard, part in found.items()])
+        return _missing(answers) or row.join(query, dict(zip(found, answers, strict=True)))
 
     async def _of(self, shard: int, client: Client, query: Query) -> Any:
         """The answer of one shard. Of rows, it has as many as all shards together may have to show."""
@@ -198,6 +254,22 @@ class Questions:
         return Heard(shard, fellow.number, answer)
 
 
+async def _answers_of(asked: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """In the same order. Flows that come when nobody waits for them any more are closed."""
+    tasks = [asyncio.create_task(each) for each in asked]
+    try:
+        return await asyncio.gather(*tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.add_done_callback(_drop)
+        raise
+
+
+def _drop(task: asyncio.Task[Any]) -> None:
+    if not (task.cancelled() or task.exception()):
+        close(task.result())
+
+
 async def _answer_of(ask: Ask, client: Client, query: Query, seconds: float | None = None) -> Any:
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     pending = ask(client, query, partial(_resolve, answered))
@@ -207,6 +279,8 @@ async def _answer_of(ask: Ask, client: Client, query: Query, seconds: float | No
     except (asyncio.CancelledError, TimeoutError) as error:
         if pending:
             pending.cancel()
+        if answered.done() and not answered.cancelled():
+            close(answered.result())
         if isinstance(error, TimeoutError):
             return Refused(Reason.UNAVAILABLE, "the process that has a shard does not answer in time")
         raise
@@ -215,5 +289,5 @@ async def _answer_of(ask: Ask, client: Client, query: Query, seconds: float | No
 def _resolve(answered: asyncio.Future[Any], answer: Any) -> None:
     if not answered.done():
         answered.set_result(answer)
-    elif isinstance(answer, Flow):
-        answer.source.close()  # Nobody waits for it any more.
+    else:
+        close(answer)  # Nobody waits for it any more.
