@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Unpack
 
 from penstock.worker import App
@@ -57,12 +59,18 @@ def working(app: App, **options: Unpack[WorkerOptions]) -> Iterator[Worker]:
 class WorkerProcess:
     """`penstock worker tasks:app` in a directory that has a file tasks.py."""
 
-    def __init__(self, directory: Path, url: str, *options: str) -> None:
+    def __init__(
+        self, directory: Path, url: str, *options: str, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         command = [sys.executable, "-m", "penstock.cli", "worker", "tasks:app", "--url", url]
         self.lines: list[str] = []
         self._arrived: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.process = subprocess.Popen(
-            [*command, "--log-format", "json", *options], cwd=directory, stderr=subprocess.PIPE, text=True
+            [*command, "--log-format", "json", *options],
+            cwd=directory,
+            env=os.environ | environment,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from typing import Annotated, Literal
 
 import typer
+
+_EXIT_SECONDS = 2.0  # For threads that functions have left.
 
 
 def worker(
@@ -56,3 +59,11 @@ def worker(
     app.worker(
         queues=chosen, concurrency=concurrency, processes=processes, grace=grace, burst=burst, target=target
     ).run()
+    _exit_within(_EXIT_SECONDS)
+
+
+def _exit_within(seconds: float) -> None:
+    """Python would wait for every thread that a function has started."""
+    timer = threading.Timer(seconds, os._exit, [0])
+    timer.daemon = True
+    timer.start()

@@ -10,6 +10,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from penstock.client.causes import set_cause
+from penstock.worker.errors import printable
 
 _current: ContextVar[Job | None] = ContextVar("penstock_job", default=None)
 
@@ -49,7 +50,11 @@ class Job:
 
     def progress(self, done: float | None = None, text: str = "") -> None:
         """Report how far the job is: 0 to 1, or a text, or both. It never waits; a report a second is published."""
-        self._report(Progress(self.id, self.task, self.attempt, done, text))
+        given: tuple[object, object] = done, text
+        if not isinstance(given[0], int | float | None) or not isinstance(given[1], str):
+            kinds = " and ".join(type(each).__name__ for each in given)
+            raise TypeError(f"progress takes a number from 0 to 1 and a text, got {kinds}")
+        self._report(Progress(self.id, self.task, self.attempt, done, printable(str.__str__(text))))
 
     def check(self) -> None:
         """Raises `TimeLimit` or `LeaseLost` if the job should end. For long loops in threads."""

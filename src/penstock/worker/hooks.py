@@ -43,7 +43,7 @@ class Functions:
                 result = function(*args)
                 if inspect.isawaitable(result):
                     await result
-            except Exception:
+            except BaseException:  # SystemExit too: what follows a hook is not its business.
                 logger.exception("hook failed", extra={"hook": getattr(function, "__name__", repr(function))})
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import traceback
+import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from penstock.errors import PenstockError
-from penstock.limits import RESULT_BYTES_MAX
+from penstock.limits import DELAY_SECONDS_MAX, RESULT_BYTES_MAX
 from penstock.worker import payload
-from penstock.worker.errors import LeaseLost, Reject, Retry
+from penstock.worker.errors import LeaseLost, Reject, Retry, described, printable, traced
 
 AT_ONCE_SECONDS = 0.001  # A delay of 0 would ask for the back-off of the queue.
 
@@ -29,12 +30,26 @@ class Outcome(Struct, omit_defaults=True):
     trace: str = ""
 
 
+def performed(task: str, no_retry: tuple[type[BaseException], ...], function: Callable[[], Any]) -> Outcome:
+    """Call a function, and make a value of whatever comes of it. Nothing that it raises gets any further."""
+    try:
+        return returned(task, function())
+    except BaseException as error:
+        return raised(error, no_retry)
+
+
+def misfit(task: str, error: Exception) -> Outcome:
+    """The arguments of a job are not those of its task. Another attempt would change nothing."""
+    return Outcome("invalid", error=printable(f"the arguments of {task} do not fit: {error}"))
+
+
 def returned(task: str, result: Any) -> Outcome:
     # If it cannot be stored, another attempt would do the work again, and fail again.
     try:
         encoded = payload.encode_result(result)
-    except (TypeError, ValueError, OverflowError) as error:
-        return Outcome("invalid", error=f"the result of {task} cannot be stored as JSON: {error}")
+    except Exception as error:  # Objects may run code of their own when they are encoded.
+        text = printable(described(error).partition(": ")[2])
+        return Outcome("invalid", error=f"the result of {task} cannot be stored as JSON: {text}")
     if (size := len(encoded.encode())) > RESULT_BYTES_MAX:
         return Outcome(
             "invalid", error=f"the result of {task} has {size} bytes; at most {RESULT_BYTES_MAX} are stored"
@@ -43,16 +58,23 @@ def returned(task: str, result: Any) -> Outcome:
 
 
 def raised(error: BaseException, no_retry: tuple[type[BaseException], ...] = ()) -> Outcome:
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, LeaseLost):
+    text, kind = described(error), type(error)  # `isinstance` would also ask the error what it is.
+    if issubclass(kind, LeaseLost):
         return Outcome("lost", error=text)
-    if isinstance(error, Stopping):
+    if issubclass(kind, Stopping):
         return Outcome("retry", delay=AT_ONCE_SECONDS, error=text)
-    if isinstance(error, Retry):
-        delay = None if error.delay is None else max(error.delay, AT_ONCE_SECONDS)
-        return Outcome("retry", delay=delay, error=text)
-    if isinstance(error, Reject):
+    if issubclass(kind, Retry):
+        return Outcome("retry", delay=_delay_of(error), error=text)
+    if issubclass(kind, Reject):
         return Outcome("invalid", error=text)
     # Where an error of ours was raised says nothing about the task.
-    trace = "" if isinstance(error, PenstockError) else "".join(traceback.format_exception(error))
-    return Outcome("invalid" if isinstance(error, no_retry) else "retry", error=text, trace=trace)
+    trace = "" if issubclass(kind, PenstockError) else traced(error)
+    return Outcome("invalid" if issubclass(kind, no_retry) else "retry", error=text, trace=trace)
+
+
+def _delay_of(error: BaseException) -> float | None:
+    """The delay that a `Retry` asks for, as far as the broker can wait. None, or no number: its queue decides."""
+    delay = getattr(error, "delay", None)
+    if not isinstance(delay, int | float) or math.isnan(delay):
+        return None
+    return min(max(delay, AT_ONCE_SECONDS), DELAY_SECONDS_MAX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,8 @@ from penstock.client.errors import ClientError
 from penstock.worker import payload
 from penstock.worker.app import App
 from penstock.worker.context import Job
-from penstock.worker.errors import TimeLimit
-from penstock.worker.outcome import Outcome, raised, returned
+from penstock.worker.errors import TimeLimit, printable
+from penstock.worker.outcome import Outcome, misfit, performed, raised, returned
 from penstock.worker.payload import Next, Payload
 from penstock.worker.runtime.children import Children
 from penstock.worker.runtime.frames import Order
@@ -31,6 +32,7 @@ class Execution:
         self._threads = threads
         self._children = children
         self._reports = reports
+        self._process = os.getpid()
 
     async def run(self, held: Held) -> Outcome:
         """The outcome of a job, whatever happens to it."""
@@ -39,11 +41,11 @@ class Execution:
         try:
             call = payload.decode(message.body, as_json=as_json)
         except msgspec.DecodeError as error:
-            return _begun(held, Outcome("invalid", error=f"this is no job: {error}"))
+            return _begun(held, Outcome("invalid", error=printable(f"this is no job: {error}")))
         task = self._app.tasks.get(call.task)
         if task is None:
             # Another version of the program may know it.
-            return _begun(held, Outcome("retry", error=f"this worker has no task called {call.task}"))
+            return _begun(held, Outcome("retry", error=printable(f"this worker has no task called {call.task}")))
         job = Job(message.id, task.name, message.queue, message.receives, message.created, self._reports.add)
         held.job = job
         held.become(State.RUNNING)
@@ -59,16 +61,16 @@ class Execution:
         try:
             if self._app.hooks.before:
                 await self._app.hooks.before.call(job)
-            return await self._call(task, call, job, timer, as_json=as_json)
-        except asyncio.CancelledError as error:
-            if job.stopped is None and _is_cancelled():
-                raise
-            _resume()
-            return raised(job.stopped or error)
+            outcome = await self._call(task, call, job, timer, as_json=as_json)
         except BaseException as error:  # SystemExit too: it ends a job, not the worker.
-            return raised(job.stopped or error, task.no_retry)
+            _resume()
+            outcome = raised(error, task.no_retry)
         finally:
             timer.cancel()
+        if os.getpid() != self._process:  # The function has forked, and has returned in the child too.
+            os._exit(0)
+        # What a function makes of the error that stops it is not why it has failed.
+        return raised(job.stopped) if job.stopped is not None and outcome.error else outcome
 
     async def _call(self, task: Task[Any, Any], call: Payload, job: Job, timer: _Timer, *, as_json: bool) -> Outcome:
         if self._children is not None and not task.is_async:
@@ -77,12 +79,13 @@ class Execution:
         try:
             args, kwargs = task.arguments.decode(call.args, as_json=as_json)
         except msgspec.DecodeError as error:
-            return Outcome("invalid", error=f"the arguments of {task.name} do not fit: {error}")
+            return misfit(task.name, error)
         timer.start()
         if task.is_async:
             return returned(task.name, await task.function(*args, **kwargs))
-        function = partial(task.function, *args, **kwargs)
-        return returned(task.name, await self._threads.run(function, lambda: job.stopped))
+        function = partial(performed, task.name, task.no_retry, partial(task.function, *args, **kwargs))
+        outcome: Outcome = await self._threads.run(function, lambda: job.stopped)
+        return outcome
 
     async def _continue(self, job: Job, then: list[Next], outcome: Outcome) -> Outcome:
         """Publish the next job of a chain. Its key follows from this job, so another attempt does not double it."""
@@ -126,14 +129,8 @@ def _begun(held: Held, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def _is_cancelled() -> bool:
-    """Whether somebody has cancelled the runner. If not, the function has raised this error of its own accord."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def _resume() -> None:
-    """The cancellation was meant for the function of the job. Its runner goes on, and settles the job."""
+    """A cancellation was meant for the function of the job. Its runner goes on, and settles the job."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

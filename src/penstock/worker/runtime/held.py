@@ -32,7 +32,7 @@ class Held:
     def __init__(self, message: AsyncMessage, lease: float, until: float) -> None:
         self.message = message
         self.lease = lease  # Seconds, each time that it is extended.
-        self.until = until  # When it ends, on the clock of the event loop.
+        self.until = until  # When it ends, as `time.monotonic` counts.
         self.extending = False
         self.lost = False
         self.state = State.WAITING

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Mapping
 
 from penstock.client.asynchronous import AsyncMessage
 from penstock.client.results import Queue
-from penstock.worker.outcome import AT_ONCE_SECONDS, Outcome, Stopping
+from penstock.worker.outcome import AT_ONCE_SECONDS, Outcome, Stopping, raised
 from penstock.worker.runtime.execution import Execution
 from penstock.worker.runtime.held import Held, State
 from penstock.worker.runtime.settling import Settling, is_last_attempt
@@ -66,7 +67,7 @@ class Jobs:
         if not messages:
             return
         lease = self._queues[messages[0].queue].lease
-        until = self._loop.time() + lease
+        until = time.monotonic() + lease
         held = [Held(message, lease, until) for message in messages]
         self.held.update(held)
         self._waiting.extend(held)
@@ -87,10 +88,10 @@ class Jobs:
         begun_at = self._loop.time()
         try:
             outcome = await self._execution.run(held)
-        except Exception as error:
+        except BaseException as error:  # Also that of a function that cancels every task of the event loop.
             logger.exception("error in the worker", extra={"job": held.message.id})
             held.state = State.SETTLING
-            outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
+            outcome = raised(error)
         finally:
             seconds = self._loop.time() - begun_at
             self.running -= 1
@@ -140,5 +141,5 @@ class Jobs:
             # Their functions do not end. The process will, before anyone else can get these jobs.
             left = [held for held in self.held if held.state is State.RUNNING]
             logger.warning("functions do not end", extra={"jobs": [held.message.id for held in left]})
-            again = Outcome("retry", delay=1.0)
+            again = Outcome("retry", delay=1.0, error="the worker stops, and the function does not end")
             await asyncio.gather(*[self._settling.settle(held, again, 0.0) for held in left])

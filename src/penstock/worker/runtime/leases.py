@@ -1,13 +1,14 @@
-"""The heartbeat of a worker: leases of jobs that take long are extended, and lost ones are noticed."""
+"""Leases of jobs that take long are extended, and lost ones are noticed."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection
 
 from penstock.client.asynchronous import AsyncClient
-from penstock.client.errors import ClientError, Conflict, NotFound
+from penstock.client.errors import Conflict, NotFound
 from penstock.worker.errors import LeaseLost
 from penstock.worker.runtime.held import Held, State
 
@@ -20,9 +21,12 @@ _LOOK_SECONDS_MAX = 1.0
 class Leases:
     """Watches over all jobs that a worker holds."""
 
-    def __init__(self, client: AsyncClient, held: Collection[Held], shortest: float) -> None:
+    def __init__(
+        self, client: AsyncClient, held: Collection[Held], shortest: float, jobs: asyncio.AbstractEventLoop
+    ) -> None:
         self._client = client
         self._held = held
+        self._jobs = jobs  # The event loop that they run on, which is not the one of this.
         self._pause = min(_LOOK_SECONDS_MAX, shortest / _EXTENSIONS_PER_LEASE / 4)
         self._loop = asyncio.get_running_loop()
         self._extending: set[asyncio.Task[None]] = set()
@@ -30,8 +34,8 @@ class Leases:
     async def keep(self) -> None:
         while True:
             await asyncio.sleep(self._pause)
-            now = self._loop.time()
-            for held in [held for held in self._held if self._is_due(held, now)]:
+            now = time.monotonic()
+            for held in [held for held in list(self._held) if self._is_due(held, now)]:
                 self._renew(held, now)
 
     @staticmethod
@@ -48,20 +52,20 @@ class Leases:
             task.add_done_callback(self._extending.discard)
 
     async def _extend(self, held: Held) -> None:
-        asked_at = self._loop.time()
+        asked_at = time.monotonic()
         try:
             await self._client.extend(held.message, held.lease)
             held.until = asked_at + held.lease
         except (Conflict, NotFound):
             if held.state in (State.WAITING, State.RUNNING):  # One that is being settled may be done with by now.
                 self._lose(held, "the broker has taken its lease away")
-        except ClientError as error:
+        except Exception as error:
             logger.debug("lease not extended", extra={"job": held.message.id, "error": str(error)})
         finally:
             held.extending = False
 
-    @staticmethod
-    def _lose(held: Held, why: str) -> None:
+    def _lose(self, held: Held, why: str) -> None:
         held.lost = True
         logger.warning("job lost", extra={"job": held.message.id, "reason": why})
-        held.stop(LeaseLost(f"job {held.message.id} is not ours any more: {why}"))
+        reason = LeaseLost(f"job {held.message.id} is not ours any more: {why}")
+        self._jobs.call_soon_threadsafe(held.stop, reason)

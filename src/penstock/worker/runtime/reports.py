@@ -8,6 +8,7 @@ import logging
 from penstock.client.errors import ClientError
 from penstock.worker.app import App
 from penstock.worker.context import Progress
+from penstock.worker.errors import described
 
 logger = logging.getLogger("penstock.worker")
 
@@ -37,10 +38,17 @@ class Reports:
             return
         try:
             await self._declare()
-            client, queue = self._app.broker.client(), self._app.broker.progress_queue
-            await asyncio.gather(*[client.publish(queue, report, key=report.job) for report in reports.values()])
         except ClientError as error:
             logger.warning("progress cannot be published", extra={"error": str(error)})
+            return
+        await asyncio.gather(*[self._publish(report) for report in reports.values()])
+
+    async def _publish(self, report: Progress) -> None:
+        """One that cannot be published is no reason to drop the others."""
+        try:
+            await self._app.broker.client().publish(self._app.broker.progress_queue, report, key=report.job)
+        except Exception as error:
+            logger.warning("progress cannot be published", extra={"job": report.job, "error": described(error)})
 
     async def _declare(self) -> None:
         if not self._declared:

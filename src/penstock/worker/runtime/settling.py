@@ -6,12 +6,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import structs
+
 from penstock.client.asynchronous import AsyncClient
 from penstock.client.encoding import OutcomeName
-from penstock.client.errors import ClientError, Timeout, Unavailable
+from penstock.client.errors import Conflict, NotFound, Timeout, Unavailable
 from penstock.client.results import Queue
 from penstock.worker.app import App
 from penstock.worker.context import Progress
+from penstock.worker.errors import described, printable
 from penstock.worker.outcome import Outcome
 from penstock.worker.runtime.held import Held
 from penstock.worker.runtime.reports import Reports
@@ -31,12 +34,26 @@ class Settling:
     async def settle(self, held: Held, outcome: Outcome, seconds: float) -> None:
         """Returns when the broker has answered, or the job is lost. If the broker is away, it is asked again until
         the lease has run out."""
+        if outcome.what == "lost" and not held.lost:  # The function has raised LeaseLost of its own accord.
+            outcome = structs.replace(outcome, what="retry")
         if outcome.error:
             await self._note_failure(held, outcome)
         elif self._app.hooks.after and held.job is not None:
             await self._app.hooks.after.notify(held.job)
-        if held.lost or outcome.what == "lost":
+        if held.lost:
             return
+        try:
+            await self._report(held, outcome)
+        except (Conflict, NotFound) as error:  # It is not ours any more.
+            logger.warning("outcome discarded", extra=_facts(held, outcome=outcome.what, error=str(error)))
+        except Exception as error:
+            await self._report_refused(held, outcome, error)
+        else:
+            if logger.isEnabledFor(logging.INFO) and outcome.what == "success" and not held.lost:
+                logger.info("job done", extra=_facts(held, seconds=round(seconds, 6)))
+
+    async def _report(self, held: Held, outcome: Outcome) -> None:
+        assert outcome.what != "lost"
         what: OutcomeName = outcome.what
         facts: dict[str, Any] = {"result": outcome.result or None, "delay": outcome.delay, "reason": outcome.error}
         while not held.lost:
@@ -44,13 +61,16 @@ class Settling:
                 await self._client.settle(held.message, what, **facts)
             except (Unavailable, Timeout):
                 continue
-            except ClientError as error:
-                logger.warning("outcome discarded", extra=_facts(held, outcome=what, error=str(error)))
-                return
-            else:
-                if logger.isEnabledFor(logging.INFO) and what == "success":
-                    logger.info("job done", extra=_facts(held, seconds=round(seconds, 6)))
-                return
+            return
+
+    async def _report_refused(self, held: Held, outcome: Outcome, error: Exception) -> None:
+        """The broker does not take this outcome. The job ends all the same, and says why."""
+        logger.warning("outcome discarded", extra=_facts(held, outcome=outcome.what, error=described(error)))
+        reason = printable(f"its outcome cannot be stored: {described(error)}")
+        try:
+            await self._report(held, Outcome("retry", error=reason))
+        except Exception as again:
+            logger.warning("job left to its lease", extra=_facts(held, error=described(again)))
 
     async def _note_failure(self, held: Held, outcome: Outcome) -> None:
         final = outcome.what == "invalid" or is_last_attempt(held, self._queues)

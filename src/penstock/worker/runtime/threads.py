@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -43,6 +44,7 @@ class Threads:
         self._ended: deque[_Work] = deque()
         self._woken = False
         self._closed = False
+        self._process = os.getpid()
         self._lock = threading.Lock()  # Between the end of a function and an exception that is to strike it.
 
     async def run(self, function: Callable[[], Any], stopped: Callable[[], Exception | None]) -> Any:
@@ -52,12 +54,17 @@ class Threads:
         self._begin(work)
         while True:
             try:
-                return await asyncio.shield(work.future)
+                await asyncio.shield(work.future)
             except asyncio.CancelledError:
                 reason = stopped()
                 if reason is None or work.future.cancelled() or self._closed:
                     raise  # Closed: the process ends, whatever the function does.
                 self._interrupt(work, type(reason))
+            else:
+                # Not as the error of the future, which takes no StopIteration.
+                if work.error is not None:
+                    raise work.error
+                return work.result
 
     def close(self) -> None:
         self._closed = True
@@ -77,8 +84,10 @@ class Threads:
                 try:
                     self._perform(work)
                 except BaseException as error:  # An interruption that struck just after the function had ended.
-                    work.error = work.error or error
+                    work.error = error if work.error is None else work.error
                     work.ended = True
+            if os.getpid() != self._process:  # The function has forked, and has returned in the child too.
+                os._exit(0)
             self._ended.append(work)
             if not self._woken:
                 self._woken = True
@@ -109,14 +118,5 @@ class Threads:
         while self._ended:
             work = self._ended.popleft()
             self._busy -= 1
-            if work.future.done():
-                continue
-            if work.error is not None:
-                work.future.set_exception(_as_exception(work.error))
-            else:
-                work.future.set_result(work.result)
-
-
-def _as_exception(error: BaseException) -> Exception:
-    """SystemExit and the like end a task, not the worker."""
-    return error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+            if not work.future.done():
+                work.future.set_result(None)

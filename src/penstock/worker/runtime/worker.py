@@ -12,22 +12,27 @@ from typing import Any, TypedDict, Unpack
 
 from penstock.client.errors import Timeout, Unavailable
 from penstock.client.results import Queue
+from penstock.client.runner import new_loop
 from penstock.worker.app import App
-from penstock.worker.errors import TaskError
+from penstock.worker.errors import TaskError, described
 from penstock.worker.recurrence import put_schedules
+from penstock.worker.runtime.background import Background
 from penstock.worker.runtime.children import Children
 from penstock.worker.runtime.execution import Execution
 from penstock.worker.runtime.fetching import Fetcher
 from penstock.worker.runtime.heartbeat import Heartbeat
 from penstock.worker.runtime.jobs import Jobs
-from penstock.worker.runtime.leases import Leases
 from penstock.worker.runtime.reports import Reports
 from penstock.worker.runtime.settling import Settling
 from penstock.worker.runtime.threads import Threads
+from penstock.worker.runtime.watch import Watch
 
 logger = logging.getLogger("penstock.worker")
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _END_SECONDS_MAX = 5.0  # For functions to end after they are interrupted, and for the last confirmations.
+_EXIT_SECONDS_MAX = 2 * _END_SECONDS_MAX  # After the grace time, with a function that blocks the event loop.
+_LEAVE_SECONDS_MAX = 1.0  # For what functions have left on the event loop.
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -61,6 +66,8 @@ class Worker:
         self._name = f"{app.name}@{socket.gethostname()}:{os.getpid()}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked_to_stop = asyncio.Event()
+        self._signalled = False
+        self._watch: Watch | None = None
         if not self._queues:
             raise TaskError("the app has no tasks; import the modules that define them")
         if self._processes and not self._target:
@@ -68,7 +75,12 @@ class Worker:
 
     def run(self) -> None:
         """Work until SIGTERM or SIGINT. A second signal ends the process at once."""
-        _run(self._serve_until_signal())
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        try:
+            _run(self._serve_until_signal())
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def stop(self) -> None:
         """As the first signal does. Any thread may call this."""
@@ -76,13 +88,21 @@ class Worker:
             self._loop.call_soon_threadsafe(self._asked_to_stop.set)
 
     async def _serve_until_signal(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+        # Handlers of the event loop would have to wait for a function that blocks it.
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
         await self.serve()
 
-    def _on_signal(self, number: int) -> None:
-        if self._asked_to_stop.is_set():
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if self._signalled:
             os._exit(128 + number)
+        self._signalled = True
+        if self._watch is not None:
+            self._watch.exit_within(self._grace + _EXIT_SECONDS_MAX)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop_in_order, number)
+
+    def _stop_in_order(self, number: int) -> None:
         logger.info("stopping", extra={"signal": signal.Signals(number).name})
         self._asked_to_stop.set()
 
@@ -122,27 +142,34 @@ class Worker:
         jobs = Jobs(self._concurrency, execution, Settling(self._app, client, reports, queues), queues)
         shortest = min((queue.lease for queue in queues.values()), default=1.0)
         heartbeat = Heartbeat(client, self._name, list(queues), jobs)
-        background = [
-            _background(heartbeat.keep()),
-            _background(Leases(client, jobs.held, shortest).keep()),
-            _background(reports.keep_publishing()),
-        ]
-        fetching = self._fetch(jobs, queues)
+        self._watch = Watch(self._app, jobs.held, shortest)
+        self._watch.start()
+        background, fetching = Background(), Background()
+        background.keep("heartbeat", heartbeat.keep)
+        background.keep("progress", reports.keep_publishing)
         logger.info("ready", extra={"queues": list(queues), "concurrency": self._concurrency, "broker": client.url})
-        stop = _background(self._asked_to_stop.wait())
         try:
-            await asyncio.wait([stop, fetching], return_when=asyncio.FIRST_COMPLETED)
-            await _end(fetching)
+            await self._fetch(fetching, jobs, queues)
             await self._drain(jobs)
             await reports.publish_all()
         finally:
-            await asyncio.gather(*[_end(task) for task in (*background, stop)])
+            await fetching.end()
+            await background.end()
             await heartbeat.end()
+            await self._watch.end()
 
-    def _fetch(self, jobs: Jobs, queues: dict[str, Queue]) -> asyncio.Task[Any]:
+    async def _fetch(self, fetching: Background, jobs: Jobs, queues: dict[str, Queue]) -> None:
+        """Until the worker is asked to stop, or has nothing more to do."""
         fetchers = [Fetcher(self._app, queue, self._name, len(queues), jobs) for queue in queues]
-        each = [fetcher.burst() if self._burst else fetcher.run() for fetcher in fetchers]
-        return _background(_all(each))
+        each = [
+            fetching.keep(f"jobs of {queue}", fetcher.burst if self._burst else fetcher.run)
+            for queue, fetcher in zip(queues, fetchers, strict=True)
+        ]
+        stop = fetching.keep("stop", self._asked_to_stop.wait)
+        all_fetched = asyncio.ensure_future(asyncio.wait(each or [stop]))
+        await asyncio.wait([stop, all_fetched], return_when=asyncio.FIRST_COMPLETED)
+        await fetching.end()
+        await all_fetched
 
     async def _drain(self, jobs: Jobs) -> None:
         given_back = await jobs.give_back()
@@ -151,26 +178,28 @@ class Worker:
             await jobs.abandon(_END_SECONDS_MAX)
 
 
-async def _all(coroutines: list[Coroutine[Any, Any, None]]) -> None:
-    await asyncio.gather(*coroutines)
-
-
-def _background(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    return asyncio.get_running_loop().create_task(coroutine)
-
-
-async def _end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait for it. Raises the error that it ended with."""
-    task.cancel()
-    await asyncio.wait([task])
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise error
-
-
 def _run(main: Coroutine[Any, Any, None]) -> None:
+    """As `asyncio.run`, but functions can neither end the loop nor keep it from ending."""
+    loop = new_loop()
+    asyncio.set_event_loop(loop)
+    task = loop.create_task(main)
     try:
-        import uvloop
-    except ImportError:  # It is not made for every system.
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
+        while not task.done():
+            try:
+                loop.run_until_complete(task)
+            except BaseException as error:  # SystemExit of a task or callback that a function has started.
+                if task.done():
+                    raise
+                logger.warning("a function would have ended the worker", extra={"error": described(error)})
+    finally:
+        _leave(loop)
+
+
+def _leave(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=_LEAVE_SECONDS_MAX))
+    asyncio.set_event_loop(None)
+    loop.close()
