@@ -17,6 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 import penstock
 from penstock.pipeline.lake.directory import Lake
 from penstock.pipeline.lake.division import open_lake_for
+from penstock.pipeline.lake.initial_state import begin
 from penstock.pipeline.lake.stream import Filler, Written, has_ended, start_query
 from penstock.pipeline.lake.views import view
 from penstock.pipeline.source.files import FileLog
@@ -49,7 +50,9 @@ class FilledLake:
         self.lake.take()
         try:
             with closing(ShardLogs(parse_options(self._source))) as logs:
-                origin = open_lake_for(self.lake, logs.extents())
+                extents = logs.extents()
+                origin = open_lake_for(self.lake, extents)
+                begin(self.lake, origin, logs.logs, extents, print)
             filler = Filler(self.lake, origin, self.written.append)
             asked = self._source | {name: str(value) for name, value in options.items()}
             query = start_query(self.spark, self.lake, filler, asked, once=True, seconds=0)

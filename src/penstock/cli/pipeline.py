@@ -62,13 +62,15 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Read the events that exist now, then exit.")] = False,
     every: Annotated[float, typer.Option("--every", min=0.0, help="Seconds between batches.")] = 5.0,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Continue if events are past the log's retention.")
+        bool,
+        typer.Option("--skip-lost", help="Continue if events, or what waited before them, cannot be read any more."),
     ] = False,
 ) -> None:
     """Fill the lake, until Ctrl-C or SIGTERM."""
     from penstock.pipeline.lake.directory import Lake
     from penstock.pipeline.lake.division import open_lake_for
     from penstock.pipeline.lake.housekeeping import Housekeeper
+    from penstock.pipeline.lake.initial_state import begin
     from penstock.pipeline.lake.publication import publish_all
     from penstock.pipeline.lake.stream import Filler, has_ended, start_query, stop_query
     from penstock.pipeline.lake.upgrade import upgrade as upgrade_lake
@@ -78,9 +80,11 @@ def run(
     logs = _logs(source)
     place = Lake(lake)
     place.take()
-    origin = open_lake_for(place, logs.extents())
+    extents = logs.extents()
+    origin = open_lake_for(place, extents)
     view = _View(place.path, logs)
     with StopSignals() as signals, view:
+        begin(place, origin, logs.logs, extents, view.note, skip_lost=skip_lost)
         view.doing("starting Spark")
         spark = open_session("penstock pipeline", master, parse_settings(conf))
         signals.take_back()
@@ -351,6 +355,10 @@ class _View:
         if not self._live and not self._recent and not self._stopping:
             self._console.print(what)
         self._doing = what
+
+    def note(self, what: str) -> None:
+        """Show a line that stays."""
+        self._console.print(what)
 
     def stopping(self) -> None:
         self._stopping = True

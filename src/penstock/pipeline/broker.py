@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import shutil
 import socket
 import time
 from collections.abc import Mapping
 from email.message import Message
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from penstock.backoff import backoff_ns
@@ -26,6 +27,7 @@ _ROUNDS_MIN = 2  # The second follows at once: the broker may have closed an idl
 _PAUSE_NS, _PAUSE_NS_MAX = 200_000_000, 3_200_000_000
 _PASSING = (429, 502, 503, 504)
 _SECOND_NS = 1_000_000_000
+_PIECE_BYTES = 1 << 20
 _NONE: dict[str, Any] = {}
 
 
@@ -57,9 +59,10 @@ class Broker:
         parameters: Mapping[str, Any] = _NONE,
         body: bytes | None = None,
         patient: float = 1.0,
+        into: BinaryIO | None = None,
     ) -> Answer:
         """Raises `BrokerError` if the broker refuses the request, or none does what it asks for at any address, for
-        `patient` times as long as usual."""
+        `patient` times as long as usual. `into`: a file for the body of the answer, which is too large for memory."""
         problem, began, seconds = "", time.monotonic(), patient * _UNREACHABLE_SECONDS
         for failed in count():
             if failed >= _ROUNDS_MIN * len(self._urls) and time.monotonic() >= began + seconds:
@@ -69,7 +72,7 @@ class Broker:
             if parameters:
                 target += f"?{urlencode(parameters)}"
             try:
-                answer = self._ask(method, target, body)
+                answer = self._ask(method, target, body, into)
             except (OSError, http.client.HTTPException) as error:
                 if explained := explain(error, self.url):
                     raise BrokerError(explained) from None
@@ -103,10 +106,12 @@ class Broker:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, method: str, target: str, body: bytes | None) -> Answer:
+    def _ask(self, method: str, target: str, body: bytes | None, into: BinaryIO | None) -> Answer:
         connection = self._connection = self._connection or self._connect()
         connection.request(method, target, body, self._headers)
         response = connection.getresponse()
+        if into is not None and response.status < 300:
+            _save(response, into)
         return Answer(response.status, response.headers, response.read())
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -120,6 +125,14 @@ class Broker:
         connection.connect()
         connection.sock.settimeout(_TIMEOUT_SECONDS)
         return connection
+
+
+def _save(response: http.client.HTTPResponse, file: BinaryIO) -> None:
+    file.seek(0)
+    file.truncate()
+    shutil.copyfileobj(response, file, _PIECE_BYTES)
+    if file.tell() != int(response.headers.get("Content-Length", file.tell())):  # The library does not notice it.
+        raise http.client.IncompleteRead(b"")
 
 
 def _refusal(url: str, target: str, answer: Answer, *, has_token: bool) -> Exception:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import ceil
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.errors import LakeError
 from penstock.limits import (
@@ -23,7 +23,8 @@ from penstock.limits import (
 from penstock.pipeline.lake.batch import NOTHING, Batch
 from penstock.pipeline.lake.delta import LakeFile, LakeTable, after, by_date_and_range
 from penstock.pipeline.lake.directory import Lake
-from penstock.pipeline.lake.files import ask, read, write_files
+from penstock.pipeline.lake.files import ask, read, read_paths, write_files
+from penstock.pipeline.lake.initial_state import initial_files, initial_state, stage_initial_rows
 from penstock.pipeline.lake.publication import public_table, publish
 from penstock.pipeline.lake.recipes import RECIPES
 from penstock.pipeline.lake.tables import EVENTS, LEASES, TABLES, Table, parts_table
@@ -63,19 +64,24 @@ def rebuild(spark: SparkSession, lake: Lake, table: Table) -> int:
     archive = parts_table(lake, EVENTS)
     target = parts_table(lake, table)
     target.make()
-    events = read(spark, archive)
-    facts = ask(events)
-    old = target.files()
-    if facts is None:
-        return 0
-    recipe = RECIPES[table]
-    nothing = read(spark, parts_table(lake, LEASES), [])
-    batch = Batch(events, facts.covered, nothing, NOTHING, facts.newest)
-    write_files(table, target, recipe.merge(recipe.parts(batch, NOTHING)))
-    reached = after(archive.reached(origin), facts.covered)
+    old, reached = target.files(), archive.reached(origin)
+    target.stage()
+    began, events = initial_state(lake), read(spark, archive)
+    if facts := ask(events):
+        recipe, since = RECIPES[table], began.offsets if began else NOTHING
+        batch = Batch(events, facts.covered, initial_leases(spark, lake), since, facts.newest)
+        write_files(table, target, recipe.merge(recipe.parts(batch, NOTHING)))
+        reached = after(reached, facts.covered)
+    if table is not LEASES or not facts:
+        stage_initial_rows(lake, table, target)
     added = target.replace(old, origin, reached, {"rebuilt": "true"})
     publish(lake, table, everything=True)
     return sum(file.rows for file in added)
+
+
+def initial_leases(spark: SparkSession, lake: Lake) -> DataFrame:
+    """The deliveries that were under way when the first event of the lake happened."""
+    return read_paths(spark, LEASES.schema, [str(path) for path in initial_files(lake, LEASES)])
 
 
 def vacuum(lake: Lake, hours: float = LAKE_VACUUM_HOURS) -> int:

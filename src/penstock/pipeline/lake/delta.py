@@ -66,7 +66,7 @@ class LakeTable:
         self.schema = schema
         self.by_date = by_date
         # Each writer has its own: the executors of a killed writer may still be writing.
-        self._staging = self.path / f"{staging}-{uuid4().hex}"
+        self.staging = self.path / f"{staging}-{uuid4().hex}"
         self._delta: DeltaTable | None = None
 
     def exists(self) -> bool:
@@ -105,11 +105,11 @@ class LakeTable:
 
     def stage(self) -> Path:
         """An empty directory for Spark to write into. The next commit takes the files from there."""
-        shutil.rmtree(self._staging, ignore_errors=True)
-        return self._staging
+        shutil.rmtree(self.staging, ignore_errors=True)
+        return self.staging
 
     def staged(self) -> list[Path]:
-        return sorted(self._staging.rglob("*.parquet"))
+        return sorted(self.staging.rglob("*.parquet"))
 
     def append(
         self, origin: Origin, covered: Covered, noted: dict[str, Any], old: Sequence[LakeFile] = ()
@@ -165,7 +165,7 @@ class LakeTable:
     def _clear(self, pattern: str, hours: float) -> None:
         """Remove staging directories that other writers have left."""
         for folder in self.path.glob(pattern):
-            if folder != self._staging and folder.stat().st_mtime <= time.time() - 3600 * hours:
+            if folder != self.staging and folder.stat().st_mtime <= time.time() - 3600 * hours:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _settle(self, first: int, end: int) -> list[LakeFile]:
@@ -175,7 +175,7 @@ class LakeTable:
             rows = pq.read_metadata(staged).num_rows
             if not rows:
                 continue
-            folder = staged.parent.relative_to(self._staging)
+            folder = staged.parent.relative_to(self.staging)
             path = self.path / folder / f"{first:020d}-{end:020d}-{staged.name}"
             path.parent.mkdir(parents=True, exist_ok=True)
             sync(staged)
@@ -186,7 +186,7 @@ class LakeTable:
             settled.append(LakeFile(place, first, end, when, path.stat().st_size, rows))
         for folder in folders:
             sync(folder)
-        shutil.rmtree(self._staging, ignore_errors=True)
+        shutil.rmtree(self.staging, ignore_errors=True)
         return settled
 
     def _commit(

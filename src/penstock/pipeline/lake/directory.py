@@ -3,6 +3,7 @@
 penstock.json     the log that the lake is made from, and the format of its tables
 lock              held by the process that fills the lake
 _checkpoint/      Spark's checkpoint of the stream
+_initial/         what waited at the offset at which the lake begins, if the log had no earlier events any more
 <table>/          date=…/<first>-<end>-….parquet and _delta_log/; files not committed yet are in _staging-…/
 _parts/<table>/   the same, for tables that are kept in parts: <table>/ is what was published last
 """

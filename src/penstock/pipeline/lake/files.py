@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -27,10 +29,16 @@ class Range(NamedTuple):
 def read(spark: SparkSession, table: LakeTable, files: list[LakeFile] | None = None) -> DataFrame:
     """The rows of these files, or of all current files of the table."""
     found = table.files() if files is None else files
-    schema = from_arrow_schema(table.schema)
-    if not found:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", str(table.path)).parquet(*table.uris(found))
+    return read_paths(spark, table.schema, table.uris(found), table.path)
+
+
+def read_paths(spark: SparkSession, schema: pa.Schema, paths: Sequence[str], base: Path | None = None) -> DataFrame:
+    """The rows of files. `base`: where directories of dates begin."""
+    columns = from_arrow_schema(schema)
+    if not paths:
+        return spark.createDataFrame([], columns)
+    reader = spark.read.schema(columns)
+    return (reader.option("basePath", str(base)) if base else reader).parquet(*paths)
 
 
 def write_files(table: Table, target: LakeTable, rows: DataFrame, files_max: int = 0) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from penstock.client.trust import Trust
 from penstock.errors import DamagedLogError, EventsLostError
 from penstock.limits import RANGE_BYTES_DEFAULT
-from penstock.model.values import Nanos
+from penstock.model.values import Nanos, Position
 from penstock.pipeline.broker import SYSTEM, Broker
 from penstock.pipeline.source.log import Batches, Extent, NameTable
 from penstock.storage.log.batch import HEADER_BYTES, is_whole, read_header
+from penstock.storage.log.snapshot import snapshot_path
 
 _SECOND_NS = 1_000_000_000
 
@@ -58,6 +60,19 @@ class BrokerLog:
                 raise EventsLostError(f"the log at {self._broker.url} ends at offset {start}, before {end}")
             yield from _split(answer.body)
             start = following
+
+    def snapshot(self, folder: Path) -> Path | None:
+        state = json.loads(self._broker.ask("GET", "/v1/backup", self._asked).body)
+        if state["snapshot"] is None:
+            return None
+        offset = state["snapshot"]["offset"]
+        path = snapshot_path(folder, offset)
+        with path.open("wb") as file:
+            self._broker.ask("GET", "/v1/backup/snapshot", self._asked | {"offset": offset}, into=file)
+        return path
+
+    def raw(self, start: Position, end: Position) -> bytes:
+        return self._broker.ask("GET", "/v1/backup/log", self._asked | {"from": start, "to": end}).body
 
     def close(self) -> None:
         self._broker.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -9,12 +10,12 @@ import msgspec
 from penstock.decoding import decode_json
 from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError, EventsRemovedError
-from penstock.model.values import Nanos
+from penstock.model.values import Nanos, Position
 from penstock.pipeline.source.log import Batches, Extent, NameTable
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.files import LogFiles
 from penstock.storage.log.names import names_defined, queues_created
-from penstock.storage.log.snapshot import list_snapshots, read_snapshot
+from penstock.storage.log.snapshot import check_snapshot, list_snapshots, read_snapshot
 from penstock.storage.log.view import Cursor, View
 
 _READ_BYTES = 1 << 20  # Measured: larger reads are slower, because their memory is new to the process.
@@ -63,6 +64,22 @@ class FileLog:
                     yield header, payload
         finally:
             cursor.close()
+
+    def snapshot(self, folder: Path) -> Path | None:  # noqa: ARG002 - It can be read where it is.
+        for path in list_snapshots(self._directory.snapshots):
+            try:
+                check_snapshot(path)
+                return path
+            except (DamagedLogError, FileNotFoundError):
+                continue  # The older one is a spare.
+        return None
+
+    def raw(self, start: Position, end: Position) -> bytes:
+        view, pieces = self._files.view(), []
+        with closing(Cursor(start)) as cursor:
+            while data := cursor.read_raw(view, end, _READ_BYTES):
+                pieces.append(data)
+        return b"".join(pieces)
 
     def close(self) -> None:
         """Nothing stays open."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from penstock.model.values import Nanos
+from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import Header
 
 Batches = Iterator[tuple[Header, bytes]]
@@ -21,6 +22,11 @@ class Extent(NamedTuple):
     bytes: int
     ancestors: tuple[tuple[str, int], ...] = ()  # Logs that it was restored from: both are the same up to an offset.
     shards: int = 1  # How many the store has.
+
+    @property
+    def has_begun_late(self) -> bool:
+        """Whether events are past retention. A shard made from another log begins where that ended."""
+        return self.earliest > 0 and self.earliest not in {end for _, end in self.ancestors}
 
     @property
     def name(self) -> str:
@@ -64,6 +70,13 @@ class EventLog(Protocol):
     def batches(self, start: int, end: int) -> Batches:
         """All batches that contain these offsets; the first and last may contain others. Raises
         `EventsRemovedError`."""
+
+    def snapshot(self, folder: Path) -> Path | None:
+        """The newest snapshot of the state, which `storage/log/snapshot.py` reads; perhaps a copy in `folder`.
+        None if there is none."""
+
+    def raw(self, start: Position, end: Position) -> bytes:
+        """The bytes of the log between two positions, unchecked."""
 
     def close(self) -> None:
         """Close connections and files. The next call opens them again."""
