@@ -22,7 +22,7 @@ from bench.load import CONNECTIONS, QUEUE, publish_rate
 from bench.penstock import Broker
 from bench.servers import scratch_directory
 from bench.workers import make_queues
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 
 Found = dict[str, float]
 

@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 from bench.driver import HOST
 from bench.servers import accepts, free_port, running, scratch_directory
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 
 ROUNDS = 1_000
 PER_TURN = 50

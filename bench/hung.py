@@ -22,8 +22,8 @@ from rich.progress import Progress
 from bench.driver import HOST
 from bench.penstock import Broker
 from bench.servers import scratch_directory
-from penstock.server.shards.mesh import owner_of
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
+from penstock.cluster.links.mesh import owner_of
 
 ROUNDS = 5
 WORKERS, SHARDS, HUNG = 3, 6, 1

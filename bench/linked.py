@@ -11,12 +11,12 @@ from pathlib import Path
 import uvloop
 
 from bench.driver import HOST
+from penstock.broker.writer.port import Reply
+from penstock.cluster.links.link import Link
+from penstock.config.config import Address, Config, HttpConfig, LinesConfig
 from penstock.model.client import Client, Pending
 from penstock.model.commands import Command
 from penstock.server.broker import Broker
-from penstock.server.config import Address, Config, HttpConfig, LinesConfig
-from penstock.server.shards.link import Link
-from penstock.server.writer.port import Reply
 
 SHARD = 0
 

@@ -1,7 +1,7 @@
 """What TLS costs: messages with and without it, and handshakes: `python -m bench tls`.
 
 The bare server does the same work with the TLS of uvloop, so its figures show what the layer of Penstock costs
-(`penstock/server/shells/secure.py`) and what encryption costs anywhere. Servers take turns; medians are kept. Rates
+(`penstock/shells/secure.py`) and what encryption costs anywhere. Servers take turns; medians are kept. Rates
 depend on what else runs on the machine; the server's processor time for one message or handshake depends on it less.
 """
 

@@ -28,8 +28,8 @@ from bench.driver import connect
 from bench.penstock import Broker
 from bench.pour import Poured, Stream, compiled, grouped, pour, servers_of
 from bench.servers import scratch_directory
-from penstock.server.shards.mesh import owner_of
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
+from penstock.cluster.links.mesh import owner_of
 from penstock.server.supervisor import shards_for
 
 ROUNDS = 3

@@ -35,10 +35,10 @@ SOURCE = Path("src/penstock")
 ROOMS: dict[str, tuple[str, ...]] = {
     "engine": ("tests/engine", "tests/model"),
     "storage/log": ("tests/storage/log", "tests/storage/test_golden.py", "tests/storage/test_port.py"),
-    "server/writer": ("tests/server/writer",),
-    "server/shards": ("tests/server/shards", "tests/server/quotas", "tests/wire/test_cluster.py"),
-    "model/permissions.py": ("tests/model/test_permissions.py", "tests/server/test_identities.py"),
-    "server/identities.py": ("tests/server/test_identities.py",),
+    "broker/writer": ("tests/broker/writer",),
+    "server/shards": ("tests/server/shards", "tests/broker/quotas", "tests/wire/test_cluster.py"),
+    "model/permissions.py": ("tests/model/test_permissions.py", "tests/broker/test_identities.py"),
+    "broker/identities.py": ("tests/broker/test_identities.py",),
 }
 _OTHERWISE: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),

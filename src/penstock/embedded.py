@@ -12,9 +12,9 @@ from pathlib import Path
 import uvloop
 
 from penstock.client import Client
+from penstock.config.config import Address, Config, HttpConfig, LinesConfig
 from penstock.errors import InUseError
 from penstock.server.broker import Broker
-from penstock.server.config import Address, Config, HttpConfig, LinesConfig
 
 _ANY_PORT = Address("127.0.0.1", 0)
 _CONNECTIONS_MAX = 256

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.shard_map import ShardMap
 from penstock.cli.exits import CommandError, Exit
 from penstock.cli.log.rebuild import rebuild
 from penstock.cli.log.salvage import salvage, salvage_shards
@@ -15,7 +16,6 @@ from penstock.cli.reshard.making import reshard
 from penstock.cli.shards import directories, one_directory
 from penstock.engine.engine import Engine
 from penstock.model.commands import NewMessage, Publish
-from penstock.server.shards.shard_map import ShardMap
 from penstock.storage.backup.making import Progress
 from penstock.storage.directory import DataDirectory
 from penstock.storage.shards import read_shards, shard_directory

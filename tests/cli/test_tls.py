@@ -17,7 +17,7 @@ import pytest
 
 from penstock.cli.child_broker import listening
 from penstock.cli.profiles import target
-from penstock.server.certificate import from_pem
+from penstock.shells.certificate import from_pem
 from tests.support.broker import Broker, StartBroker
 from tests.support.certificates import Pair
 from tests.support.command_line import penstock

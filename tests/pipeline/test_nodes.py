@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 from penstock.storage.shards import shard_directory
 from tests.support.broker import Broker
 from tests.support.command_line import penstock

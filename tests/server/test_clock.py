@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.broker.writer.loop import Loop
 from penstock.engine.engine import Engine
 from penstock.limits import CLOCK_SLOWNESS, SECOND_NS
 from penstock.model.commands import CreateQueue, Fetch, NewMessage, Publish
@@ -13,7 +14,6 @@ from penstock.model.schedule_commands import SetSchedule
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.server.clock import Clock
-from penstock.server.writer.loop import Loop
 from penstock.storage.memory import MemoryLog
 
 START = 1_700_000_000 * SECOND_NS

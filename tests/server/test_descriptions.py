@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from penstock import __version__
+from penstock.config.quotas import QuotaLimits
 from penstock.server.descriptions import _parts, asyncapi, asyncapi_document, openapi, openapi_document
-from penstock.server.quota_settings import QuotaLimits
 
 
 def all_parts(folder: str, *sections: str) -> list[str]:

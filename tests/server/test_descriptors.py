@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config.config import Config, HttpConfig, LinesConfig, PushConfig
 from penstock.errors import ConfigError
 from penstock.limits import BACKLOG_MAX, DESCRIPTORS_MIN
-from penstock.server.config import Config, HttpConfig, LinesConfig, PushConfig
 from penstock.server.descriptors import plan
 from tests.support.broker import Broker
 

@@ -6,11 +6,10 @@ import re
 
 import pytest
 
+from penstock.config.config import Config, HttpConfig, LinesConfig, TlsConfig, parse_address
+from penstock.config.types import FileName
 from penstock.errors import ConfigError
-from penstock.server.config import Config, HttpConfig, LinesConfig, TlsConfig
 from penstock.server.exposure import check_exposure
-from penstock.server.setting_types import FileName
-from penstock.server.settings import parse_address
 
 
 def listening_on(http: str, lines: str = "127.0.0.1:0", certificate: str = "") -> Config:

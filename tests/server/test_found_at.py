@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from penstock.server.config import Address, ClusterConfig, Config, HttpConfig
-from penstock.server.own_addresses import found_at
-from penstock.server.setting_types import AddressText
+from penstock.broker.own_addresses import found_at
+from penstock.config.config import Address, ClusterConfig, Config, HttpConfig
+from penstock.config.types import AddressText
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from penstock.server.config import Address
+from penstock.config.config import Address
 from penstock.server.logs import JsonFormatter, TextFormatter, Tracebacks
 
 SOURCE = Path(__file__).parents[2] / "src" / "penstock"

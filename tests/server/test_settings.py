@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from penstock.config.config import Address, Config, parse_address
 from penstock.errors import ConfigError
 from penstock.limits import REQUEST_BODY_BYTES_MAX, REQUEST_HEADERS_BYTES_MAX
 from penstock.renamed import DeprecatedName
-from penstock.server.config import Address, Config
-from penstock.server.settings import SETTINGS, load, parse_address, settings_table
+from penstock.server.settings import SETTINGS, load, settings_table
 
 
 @pytest.fixture(autouse=True)

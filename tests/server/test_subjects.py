@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from penstock.config.config import AuditConfig, AuthConfig
 from penstock.dialects.etzel.codec import FIELDS
 from penstock.dialects.glovebox import codec
-from penstock.server.config import AuditConfig, AuthConfig
 from penstock.server.subjects import SUBJECTS
 from tests.support.http_client import Response
 from tests.support.sharded import Store, a_store

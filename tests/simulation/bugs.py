@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from penstock.broker.services.departures import Departures
+from penstock.broker.services.loans import borrower
+from penstock.broker.services.loans.lender import Lender
+from penstock.broker.writer.commit import GroupCommit, give
+from penstock.broker.writer.rounds import Rounds
+from penstock.cluster.links.codec import Answered, Ask, Frames
+from penstock.cluster.links.link import Link
+from penstock.cluster.links.served_commands import ServedCommands
+from penstock.cluster.routing import destinations
 from penstock.model.answer_bytes import unpack
 from penstock.model.answers import Refused
 from penstock.model.courier_commands import CollectParcels, NoteTaken
 from penstock.model.values import Nanos, Stage
-from penstock.server.services.departures import Departures
-from penstock.server.services.loans import borrower
-from penstock.server.services.loans.lender import Lender
-from penstock.server.shards import destinations
-from penstock.server.shards.codec import Answered, Ask, Frames
-from penstock.server.shards.link import Link
-from penstock.server.shards.served_commands import ServedCommands
-from penstock.server.writer.commit import GroupCommit, give
-from penstock.server.writer.rounds import Rounds
 from penstock.storage.port import Progress
 from tests.simulation import nodes
 from tests.simulation.nodes import StoreLog

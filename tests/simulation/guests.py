@@ -12,7 +12,7 @@ from penstock.model.answers import Answer, Delivery, Found
 from penstock.model.commands import Command, Criteria, Fetch, NewMessage, PublishTopics, Search, Settle
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
-from penstock.server.shells.peer import LoopPeer
+from penstock.shells.peer import LoopPeer
 from penstock.torture.checker.notices import AFTER, LAST
 from tests.simulation.asked import Place
 from tests.simulation.clients import QUEUES, Client

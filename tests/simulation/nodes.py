@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.broker.writer.port import OwnedPort
+from penstock.cluster.links.mesh import Mesh
+from penstock.cluster.links.wires import UnixWires
+from penstock.cluster.routing.router import Router
 from penstock.engine.engine import Engine
 from penstock.errors import FencedError, LogFailedError, StoreError
 from penstock.limits import SECOND_NS
 from penstock.model.values import Nanos, Stage
-from penstock.server.shards.mesh import Mesh
-from penstock.server.shards.router import Router
-from penstock.server.shards.wires import UnixWires
-from penstock.server.writer.port import OwnedPort
 from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.port import Progress
 from tests.simulation.everywhere import promise

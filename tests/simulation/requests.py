@@ -8,6 +8,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.broker.writer.port import Pending
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
 from penstock.model.answers import Answer, Delivery, Done, Published, Pulled, Receipt, Refused, Repeated
@@ -25,7 +26,6 @@ from penstock.model.commands import (
     Settle,
 )
 from penstock.model.values import Nanos, Stage
-from penstock.server.writer.port import Pending
 from tests.simulation.asked import bodies_in
 from tests.simulation.everywhere import BrokenPromiseError, Everywhere, promise
 from tests.simulation.ledger import Ledger

@@ -15,6 +15,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from penstock.broker.writer.loop import Loop
+from penstock.broker.zones import zone_of
 from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model.answers import Refused
@@ -26,8 +28,6 @@ from penstock.model.schedules import CatchUp, Schedule
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 from penstock.server.clock import Clock
-from penstock.server.writer.loop import Loop
-from penstock.server.zones import zone_of
 from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.log.batch import HEADER_BYTES, read_header
 from penstock.storage.log.decode import events_of

@@ -6,6 +6,21 @@ import logging
 from collections.abc import Callable, Sequence
 from random import Random
 
+from penstock.broker.services.contract import Service
+from penstock.broker.services.courier import Courier
+from penstock.broker.services.departures import Departures
+from penstock.broker.services.loans import connect_loans
+from penstock.broker.services.loans.borrower import Borrower
+from penstock.broker.services.loans.lender import Lender
+from penstock.broker.services.log_reads import LogReads
+from penstock.broker.services.message_traces import MessageTraces
+from penstock.broker.services.recalls import Recalls
+from penstock.broker.shard_map import ShardMap, answers_for
+from penstock.broker.writer.loop import Loop
+from penstock.broker.writer.port import ClientPort
+from penstock.broker.writer.rounds import Rounds
+from penstock.broker.writer.waiters import Waiter
+from penstock.cluster.routing.own_port import OwnPort
 from penstock.engine.engine import Engine
 from penstock.engine.history import MemoryHistory, SharedHistory
 from penstock.engine.name_sweep import NameSweep
@@ -13,21 +28,6 @@ from penstock.limits import SECOND_NS
 from penstock.model.answers import Answer, Delivery
 from penstock.model.commands import Fetch, ForgetNames
 from penstock.model.settings import QueueSettings
-from penstock.server.services.contract import Service
-from penstock.server.services.courier import Courier
-from penstock.server.services.departures import Departures
-from penstock.server.services.loans import connect_loans
-from penstock.server.services.loans.borrower import Borrower
-from penstock.server.services.loans.lender import Lender
-from penstock.server.services.log_reads import LogReads
-from penstock.server.services.message_traces import MessageTraces
-from penstock.server.services.recalls import Recalls
-from penstock.server.shards.own_port import OwnPort
-from penstock.server.shards.shard_map import ShardMap, answers_for
-from penstock.server.writer.loop import Loop
-from penstock.server.writer.port import ClientPort
-from penstock.server.writer.rounds import Rounds
-from penstock.server.writer.waiters import Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.memory import MemorySnapshot
 from tests.simulation.asked import Place

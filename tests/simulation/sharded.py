@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.broker.shard_map import ShardMap, answers_for
+from penstock.broker.writer.rounds import Rounds
+from penstock.cluster.links.link import Link
+from penstock.cluster.links.mesh import Mesh
+from penstock.cluster.links.wires import UnixWires
+from penstock.cluster.routing.router import Router
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model.commands import Command
 from penstock.model.values import Nanos, Stage
-from penstock.server.shards.link import Link
-from penstock.server.shards.mesh import Mesh
-from penstock.server.shards.router import Router
-from penstock.server.shards.shard_map import ShardMap, answers_for
-from penstock.server.shards.wires import UnixWires
-from penstock.server.writer.rounds import Rounds
 from tests.simulation.clients import Client, Consumer, Janitor, Publisher, Receiver, Retrier
 from tests.simulation.everywhere import promise
 from tests.simulation.guests import Keeper, Pusher

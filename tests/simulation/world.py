@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from penstock.broker.writer.loop import Loop
+from penstock.config.dialects import GloveboxConfig
 from penstock.dialects.glovebox.protocol import Glovebox
 from penstock.limits import SECOND_NS
 from penstock.model.commands import Command, CreateQueue
 from penstock.model.values import Stage
-from penstock.server.dialect_settings import GloveboxConfig
-from penstock.server.writer.loop import Loop
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver, Retrier
 from tests.simulation.everywhere import promise
 from tests.simulation.guests import THINGS, WATCH, Keeper, Pusher, Searcher, SessionClient

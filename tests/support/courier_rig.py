@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, cast
 
+from penstock.broker.services.parcels import Wanted, bytes_of, copy_of, moved
+from penstock.broker.shard_map import ShardMap
 from penstock.engine.engine import Engine
 from penstock.model.answers import Answer, Discarded, OwedList, Parcels
 from penstock.model.commands import Command, DescribeQueue, NewMessage, PublishTopics
 from penstock.model.courier_commands import Admit, ListOwed, NoteTaken
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Cursor
-from penstock.server.shards.parcels import Wanted, bytes_of, copy_of, moved
-from penstock.server.shards.shard_map import ShardMap
 from penstock.storage.log.batch import HEADER_BYTES, read_header
 from penstock.storage.log.routed import NewVersions, promised_in
 from penstock.storage.memory import MemoryLog

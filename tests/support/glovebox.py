@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from penstock.broker.writer.loop import Loop
+from penstock.config.dialects import GloveboxConfig
 from penstock.dialects.glovebox.protocol import Glovebox
 from penstock.dialects.wire.conversation import Conversation
 from penstock.model.answers import Answer
@@ -21,9 +23,7 @@ from penstock.model.commands import (
 )
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
-from penstock.server.dialect_settings import GloveboxConfig
-from penstock.server.shells.peer import LoopPeer
-from penstock.server.writer.loop import Loop
+from penstock.shells.peer import LoopPeer
 from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import a_loop, ask
 

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from penstock.cluster.workers.board import Board
+from penstock.cluster.workers.doors import make_doors
+from penstock.config.config import Address
 from penstock.server import logs
-from penstock.server.board import Board
-from penstock.server.config import Address
-from penstock.server.doors import make_doors
 from penstock.server.supervisor import Forked, Supervisor, work
 
 ANY = Address("127.0.0.1", 0)

@@ -10,8 +10,8 @@ from typing import Any
 
 import uvloop
 
-from penstock.server.shards.calls import Asking
-from penstock.server.shards.link import Link
+from penstock.cluster.links.calls import Asking
+from penstock.cluster.links.link import Link
 from tests.support.live_loop import until
 
 

@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from penstock.broker.room import Room
+from penstock.broker.services.history_writes import HistoryWrites
+from penstock.broker.services.snapshots import Snapshots
+from penstock.broker.writer.loop import Loop
+from penstock.broker.writer.scheduler import AsyncioScheduler
+from penstock.config.config import LogConfig
 from penstock.engine.engine import Engine
 from penstock.model.answers import Answer
 from penstock.model.commands import Command, CreateQueue, NewMessage, Publish
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos, Stage, Version
-from penstock.server.config import LogConfig
-from penstock.server.room import Room
-from penstock.server.services.history_writes import HistoryWrites
-from penstock.server.services.snapshots import Snapshots
-from penstock.server.writer.loop import Loop
-from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog

@@ -7,6 +7,19 @@ import time
 from collections import Counter
 from typing import Any
 
+from penstock.broker.services.courier import Courier
+from penstock.broker.services.departures import Departures
+from penstock.broker.services.loans import connect_loans
+from penstock.broker.services.loans.borrower import Borrower
+from penstock.broker.services.loans.lender import Lender
+from penstock.broker.services.log_reads import LogReads
+from penstock.broker.services.message_traces import MessageTraces
+from penstock.broker.services.recalls import Recalls
+from penstock.broker.shard_map import ShardMap, answers_for
+from penstock.broker.writer.loop import Loop
+from penstock.broker.writer.port import Reply
+from penstock.broker.writer.scheduler import AsyncioScheduler
+from penstock.cluster.routing.own_port import OwnPort
 from penstock.engine.engine import Engine
 from penstock.engine.history import MemoryHistory, SharedHistory
 from penstock.errors import Reason
@@ -14,19 +27,6 @@ from penstock.model.answers import Refused
 from penstock.model.commands import Command, CreateQueue, NewMessage, PublishTopics
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
-from penstock.server.services.courier import Courier
-from penstock.server.services.departures import Departures
-from penstock.server.services.loans import connect_loans
-from penstock.server.services.loans.borrower import Borrower
-from penstock.server.services.loans.lender import Lender
-from penstock.server.services.log_reads import LogReads
-from penstock.server.services.message_traces import MessageTraces
-from penstock.server.services.recalls import Recalls
-from penstock.server.shards.own_port import OwnPort
-from penstock.server.shards.shard_map import ShardMap, answers_for
-from penstock.server.writer.loop import Loop
-from penstock.server.writer.port import Reply
-from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import ask
 

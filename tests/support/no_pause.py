@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 
+from penstock.broker.writer.pause import Pause
+from penstock.broker.writer.rounds import Rounds
 from penstock.cli import main
-from penstock.server.writer.pause import Pause
-from penstock.server.writer.rounds import Rounds
 
 _LATE_SECONDS = 0.05  # Shards of the same process are late by one, two, … of these.
 _calls = count()

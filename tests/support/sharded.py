@@ -14,34 +14,34 @@ import msgspec
 import uvloop
 from msgspec.structs import replace
 
+from penstock.broker.identities import Identities
+from penstock.broker.metrics import Metrics
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.recovery import recover
+from penstock.broker.services.backups import Backups
+from penstock.broker.services.history_writes import HistoryWrites
+from penstock.broker.services.loans import connect_loans
+from penstock.broker.shard_map import ShardMap
+from penstock.broker.turns import Turns
+from penstock.broker.writer.loop import Loop
+from penstock.broker.writer.port import ClientPort
+from penstock.broker.writer.scheduler import AsyncioScheduler
+from penstock.cluster.links.mesh import Mesh, owner_of
+from penstock.cluster.links.wires import UnixWires
+from penstock.cluster.routing.counted_port import CountedPort
+from penstock.cluster.routing.own_port import OwnPort
+from penstock.cluster.routing.router import Router
+from penstock.cluster.routing.shared_quotas import SharedQuotas
+from penstock.config.config import AuditConfig, Config
 from penstock.ids import ID_KEY_BYTES
 from penstock.model.metrics import ReadMetrics
 from penstock.server.app import Application, ids_of
+from penstock.server.assembly import assemble
 from penstock.server.clock import Clock
-from penstock.server.config import AuditConfig, Config
 from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
-from penstock.server.identities import Identities
-from penstock.server.metrics import Metrics
-from penstock.server.quotas.quotas import Quotas
-from penstock.server.recovery import recover
-from penstock.server.services.assembly import assemble
-from penstock.server.services.backups import Backups
-from penstock.server.services.history_writes import HistoryWrites
-from penstock.server.services.loans import connect_loans
 from penstock.server.shard import FORMS
-from penstock.server.shards.counted_port import CountedPort
-from penstock.server.shards.mesh import Mesh, owner_of
-from penstock.server.shards.own_port import OwnPort
-from penstock.server.shards.router import Router
-from penstock.server.shards.shard_map import ShardMap
-from penstock.server.shards.shared_quotas import SharedQuotas
-from penstock.server.shards.wires import UnixWires
-from penstock.server.shells.http_server import HttpServer
-from penstock.server.shells.turns import Turns
-from penstock.server.writer.loop import Loop
-from penstock.server.writer.port import ClientPort
-from penstock.server.writer.scheduler import AsyncioScheduler
+from penstock.shells.http_server import HttpServer
 from penstock.storage.directory import DataDirectory
 from penstock.storage.shards import SHARDS_FORMAT, Shards, open_shards, shard_directory
 from tests.support.http_client import Connection, Response

@@ -13,7 +13,7 @@ from penstock.model.answers import Answer
 from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.model.queries import Query
-from penstock.server.shells.exchanges import Route
+from penstock.shells.exchanges import Route
 
 
 class NoSocket:

@@ -63,7 +63,7 @@ from typing import Any
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 from tests.support.broker import Site
 from tests.support.http_client import Connection, Headers, Response, encode_multipart, find_header
 from tests.support.line_client import LineClient

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 from tests.support.broker import Broker
 from tests.support.command_line import penstock
 from tests.support.effort import LONG

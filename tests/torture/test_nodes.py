@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 from tests.support.broker import Broker
 from tests.support.effort import LONG
 from tests.support.failover import a_pair

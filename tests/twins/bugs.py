@@ -7,15 +7,16 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
+from penstock.broker import recovery
+from penstock.broker.services.channels_elsewhere import ChannelsElsewhere
+from penstock.cluster.links import calls
+from penstock.cluster.routing import own_port, pulls, router
+from penstock.cluster.workers.lookout import Lookout
 from penstock.engine.decide import administer, schedules
 from penstock.engine.history import History, SharedHistory
 from penstock.model.answers import Refused
 from penstock.model.values import Compared
-from penstock.server import recovery
 from penstock.server.front import logs, merged_events
-from penstock.server.lookout import Lookout
-from penstock.server.shards import calls, own_port, pulls, router
-from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
 
 Bug = Callable[[], AbstractContextManager[Any]]
 

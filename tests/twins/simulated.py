@@ -21,24 +21,24 @@ from unittest.mock import patch
 
 import msgspec
 
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.recovery import Recovered, recover
+from penstock.broker.room import Room
+from penstock.broker.shard_map import ShardMap
+from penstock.broker.turns import Turns
+from penstock.cluster.links.mesh import owner_of
+from penstock.cluster.workers.board import Board
+from penstock.cluster.workers.doors import Door, Doors
+from penstock.cluster.workers.lookout import Lookout
+from penstock.config.config import AuditConfig, AuthConfig, Config, HttpConfig, WsConfig
 from penstock.ids import ID_KEY_BYTES
 from penstock.limits import SECOND_NS
 from penstock.model.values import Nanos
-from penstock.server.board import Board
 from penstock.server.broker import Broker
 from penstock.server.clock import Clock
-from penstock.server.config import AuditConfig, AuthConfig, Config, HttpConfig, WsConfig
-from penstock.server.doors import Door, Doors
-from penstock.server.lookout import Lookout
-from penstock.server.quotas.quotas import Quotas
-from penstock.server.recovery import Recovered, recover
-from penstock.server.room import Room
 from penstock.server.shard import Shard
-from penstock.server.shards.mesh import owner_of
-from penstock.server.shards.shard_map import ShardMap
-from penstock.server.shells.connection import Server
-from penstock.server.shells.turns import Turns
 from penstock.server.worker import Post, Worker
+from penstock.shells.connection import Server
 from penstock.storage.directory import DataDirectory
 from penstock.storage.memory import MemoryLog
 from penstock.storage.postgres.store import PostgresStore

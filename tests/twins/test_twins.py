@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 from tests.support.effort import LONG
 from tests.twins.differences import DIFFERENCES, Difference
 from tests.twins.examples import ALIKE, EXAMPLES

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 from tests.support.broker import Broker, StartBroker
 from tests.support.nodes import move_all, nodes_on, serves_all, until
 from tests.support.postgres import Postgres

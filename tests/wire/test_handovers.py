@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 from tests.support.broker import Broker
 from tests.support.http_client import Connection, Response
 from tests.support.line_client import LineClient

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.shards.shard_map import ShardMap
+from penstock.broker.shard_map import ShardMap
 from tests.support.broker import Broker, refused_start
 from tests.support.certificates import Pair
 from tests.support.command_line import penstock

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from penstock.cli.profiles import TRUST, Target
 from penstock.client.trust import Trust
-from penstock.server.certificate import Certificate, from_der
+from penstock.shells.certificate import Certificate, from_der
 
 _SECONDS_MAX = 5.0
 

@@ -55,7 +55,7 @@ def move(
     as_json: AsJson = False,
 ) -> None:
     """Move the shard of a queue to a broker, and keep it there as long as that broker is there."""
-    from penstock.server.shards.shard_map import ShardMap
+    from penstock.broker.shard_map import ShardMap
 
     if (node is None) is not anywhere:
         raise CommandError("give either a NODE or --anywhere", Exit.USAGE)

@@ -52,7 +52,7 @@ def serve(
     logs.set_up(loaded.logging.level, loaded.logging.format)
     processes = workers_of(workers or "1")
     if loaded.cluster.advertise and processes == 1:
-        from penstock.server.cluster import node
+        from penstock.server import node
 
         raise typer.Exit(node.serve(loaded, insecure=insecure))
     if processes == 1 and not shards and not shards_in(loaded.data):

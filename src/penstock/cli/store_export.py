@@ -6,11 +6,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from penstock.broker.recovery import recover
+from penstock.broker.shard_map import ShardMap
 from penstock.cli.shards import check_empty
-from penstock.server.config import Config
-from penstock.server.recovery import recover
-from penstock.server.setting_types import StoreUrl
-from penstock.server.shards.shard_map import ShardMap
+from penstock.config.config import Config
+from penstock.config.types import StoreUrl
 from penstock.storage import open_store
 from penstock.storage.directory import DataDirectory
 from penstock.storage.postgres.moving import log_bytes, separate

@@ -67,7 +67,7 @@ def show(
 ) -> None:
     """Show the names in a certificate, and when it ends."""
     from penstock.cli.certificates import shown_by
-    from penstock.server.certificate import from_pem
+    from penstock.shells.certificate import from_pem
 
     try:
         certificate = from_pem(file.read_bytes()) if file else shown_by(session.target)

@@ -181,7 +181,7 @@ def _url(address: str, certificate: str) -> str:
     reachable = _reachable(address)
     if not certificate:
         return f"http://{reachable}"
-    from penstock.server.certificate import from_pem
+    from penstock.shells.certificate import from_pem
 
     host, _, port = reachable.rpartition(":")
     names = from_pem(Path(certificate).read_bytes()).names

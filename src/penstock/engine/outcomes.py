@@ -2,7 +2,7 @@
 
 A process that loses the connection to the one with this shard asks whoever has the shard next. So what a command has
 done is logged in the batch in which it was decided: if it is not here, it was not done. Each batch has one record a
-process. Of what is in a record, the writer knows more (`server/writer/outcomes.py`).
+process. Of what is in a record, the writer knows more (`broker/writer/outcomes.py`).
 """
 
 from __future__ import annotations

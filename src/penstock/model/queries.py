@@ -3,7 +3,7 @@
 A question crosses to the shards that it is about as a command does, and says there who asks: what its client may not
 do is refused there, what it does not see is left out, and it pays for what is done. The types of questions and of
 their answers stand beside what they are about, such as `model/consumers.py`, with the function that joins the answers
-of several shards. `server/shards/questions.py` has a row for each.
+of several shards. `cluster/routing/questions.py` has a row for each.
 """
 
 from __future__ import annotations

@@ -8,6 +8,13 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock import __version__
+from penstock.broker.identities import Identities, digest_of
+from penstock.broker.quotas.quotas import checked_limits
+from penstock.broker.quotas.work import counted
+from penstock.broker.writer.port import ClientPort, ServicePort
+from penstock.cluster.links.link_state import state_alone
+from penstock.cluster.links.relay import Relay
+from penstock.config.config import Config
 from penstock.console.files import Console
 from penstock.dialects.etzel.conversation import Etzel
 from penstock.dialects.glovebox.protocol import Glovebox
@@ -46,23 +53,16 @@ from penstock.model.health import RED, Health, ReadHealth
 from penstock.model.permissions import NotAllowedError, denied, require
 from penstock.model.probe import Probe
 from penstock.model.settings import QueueSettings
-from penstock.server.config import Config
+from penstock.server.assembly import Services
 from penstock.server.descriptions import asyncapi_document, openapi_document
 from penstock.server.exposition import scraped
-from penstock.server.identities import Identities, digest_of
 from penstock.server.later import Later
 from penstock.server.later import asked as asked_of
-from penstock.server.quotas.quotas import checked_limits
-from penstock.server.quotas.work import counted
-from penstock.server.services.assembly import Services
 from penstock.server.settings import effective_settings
-from penstock.server.shards.cluster_state import state_alone
-from penstock.server.shells.browsers import policy_of
-from penstock.server.shells.exchanges import Result, Route
-from penstock.server.shells.handshake import GLOVEBOX, Converse, WebSockets
-from penstock.server.shells.relay import Relay
 from penstock.server.subjects import Needs, form_of, needs_in_head, row_of, subject_of
-from penstock.server.writer.port import ClientPort, ServicePort
+from penstock.shells.browsers import policy_of
+from penstock.shells.exchanges import Result, Route
+from penstock.shells.handshake import GLOVEBOX, Converse, WebSockets
 from penstock.storage.directory import Identity
 
 _OPEN = frozenset((b"health", b"", b"console"))  # First segments of paths that need no token: they show no data.

@@ -13,6 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from penstock.broker.figures.measures import Measured
+from penstock.broker.identities import Identities
+from penstock.broker.jwt_identities import jwts_of
+from penstock.broker.own_addresses import found_at
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.recovery import Recovered
+from penstock.broker.room import Room
+from penstock.broker.turns import Turns
+from penstock.broker.writer.port import ClientPort
+from penstock.broker.writer.rounds import Rounds
+from penstock.broker.writer.scheduler import AsyncioScheduler
+from penstock.cluster.links.link_state import state_alone
+from penstock.cluster.workers.lookout import Lookout
+from penstock.config.config import Address, Config
 from penstock.dialects.etzel.conversation import Etzel
 from penstock.errors import StoreError
 from penstock.limits import SECOND_NS
@@ -20,32 +34,18 @@ from penstock.model.cluster import ClusterState
 from penstock.model.settings import QueueSettings
 from penstock.server.app import ids_of
 from penstock.server.clock import Clock
-from penstock.server.config import Address, Config
 from penstock.server.descriptors import available, plan
 from penstock.server.exposure import check_exposure
-from penstock.server.identities import Identities
-from penstock.server.jwt_identities import jwts_of
-from penstock.server.lookout import Lookout
-from penstock.server.measures import Measured
-from penstock.server.own_addresses import found_at
-from penstock.server.quotas.quotas import Quotas
-from penstock.server.recovery import Recovered
-from penstock.server.room import Room
 from penstock.server.servers import Servers
 from penstock.server.shard import Shard, until
-from penstock.server.shards.cluster_state import state_alone
-from penstock.server.shells.handler import Handler
-from penstock.server.shells.turns import Turns
 from penstock.server.standby import Standby
-from penstock.server.tls import Tls
-from penstock.server.writer.port import ClientPort
-from penstock.server.writer.rounds import Rounds
-from penstock.server.writer.scheduler import AsyncioScheduler
+from penstock.shells.handler import Handler
+from penstock.shells.tls import Tls
 from penstock.storage import open_store
 from penstock.storage.directory import DataDirectory
 
 if TYPE_CHECKING:  # Only a broker that uses a store needs its library.
-    from penstock.server.cluster.member import Member
+    from penstock.cluster.nodes.member import Member
     from penstock.storage.postgres.store import PostgresStore
 
 logger = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class Broker:
         def on_lost(error: BaseException) -> None:
             running.call_soon_threadsafe(shard.fail, error)
 
-        from penstock.server.cluster.member import Member
+        from penstock.cluster.nodes.member import Member
 
         store.on_lost = on_lost
         self._member = Member(store, shard.directory)
@@ -202,7 +202,7 @@ class Broker:
         """Who serves what, as this process sees it."""
         if self._member is None:
             return state_alone(str(self._address))
-        from penstock.server.cluster.cluster_state import state_of_nodes
+        from penstock.cluster.nodes.cluster_state import state_of_nodes
 
         return state_of_nodes(self._member.known, self._member.name, [self.shards[0].identity.shard])
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from penstock.config.config import Config
 from penstock.errors import ConfigError
 from penstock.limits import BACKLOG_MAX, DESCRIPTORS_MIN, DESCRIPTORS_RESERVED_MAX, DESCRIPTORS_RESERVED_MIN
-from penstock.server.config import Config
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Generator, Iterator
 from itertools import accumulate
 from typing import Any
 
+from penstock.broker.figures.histogram import BOUNDS_SECONDS
 from penstock.dialects.wire.http import Response, Steps, no_answer
 from penstock.limits import SAMPLES_PER_PART
 from penstock.model.metrics import FAMILIES, Durations, Family, Metrics, ReadMetrics
 from penstock.model.queries import NoAnswer
-from penstock.server.histogram import BOUNDS_SECONDS
 
 _CONTENT_TYPE = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
 

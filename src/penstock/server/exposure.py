@@ -6,8 +6,8 @@ import logging
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
+from penstock.config.config import Address, Config
 from penstock.errors import ConfigError
-from penstock.server.config import Address, Config
 
 logger = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from penstock.broker.quotas.work import payer, paying
 from penstock.dialects.wire.http import (
     Awaited,
     Rendered,
@@ -21,7 +22,6 @@ from penstock.dialects.wire.http import (
 )
 from penstock.errors import DamagedLogError, Fault, PenstockError
 from penstock.model.queries import Ask, NoAnswer, Query
-from penstock.server.quotas.work import payer, paying
 
 logger = logging.getLogger(__name__)
 

@@ -7,22 +7,22 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+from penstock.broker.identities import Identities
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.room import Room
+from penstock.broker.turns import Turns
+from penstock.broker.writer.port import ClientPort
+from penstock.cluster.workers.doors import Door
+from penstock.config.config import Address, Config
 from penstock.dialects.etzel.codec import refusal
 from penstock.dialects.wire.conversation import Peer
-from penstock.server.config import Address, Config
-from penstock.server.doors import Door
-from penstock.server.identities import Identities
-from penstock.server.listening import cannot_listen
-from penstock.server.quotas.quotas import Quotas
-from penstock.server.room import Room
-from penstock.server.shells.connection import Server
-from penstock.server.shells.handler import Handler
-from penstock.server.shells.http_server import HttpServer
-from penstock.server.shells.lines import LineConversation, LineServer
-from penstock.server.shells.secure import listen as listen_securely
-from penstock.server.shells.turns import Turns
-from penstock.server.tls import Tls
-from penstock.server.writer.port import ClientPort
+from penstock.shells.connection import Server
+from penstock.shells.handler import Handler
+from penstock.shells.http_server import HttpServer
+from penstock.shells.lines import LineConversation, LineServer
+from penstock.shells.listening import cannot_listen
+from penstock.shells.secure import listen as listen_securely
+from penstock.shells.tls import Tls
 
 
 class Servers:

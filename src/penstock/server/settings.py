@@ -19,12 +19,12 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 import msgspec
 from msgspec import Meta, Struct
 
+from penstock.config.config import Address, Config, parse_address
+from penstock.config.types import AddressText, FileName, HostName, Origin, StoreUrl, Text
 from penstock.errors import ConfigError
 from penstock.limits import LINE_BYTES_MAX, NAME_BYTES_MAX
 from penstock.model.values import has_control_characters
 from penstock.renamed import BROKER_SETTINGS, RENAMED, deprecated, successors
-from penstock.server.config import Address, Config
-from penstock.server.setting_types import AddressText, FileName, HostName, Origin, StoreUrl, Text
 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
@@ -204,16 +204,6 @@ def _check_needs(config: Config) -> None:
 
 
 # ── Values ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def parse_address(text: object) -> Address:
-    """HOST:PORT, an IPv6 host in brackets."""
-    match = re.fullmatch(r"(?:\[([^\]]+)\]|([\w.-]+)):(\d{1,5})", text, re.ASCII) if isinstance(text, str) else None
-    if match is None or int(match[3]) > 65535:
-        raise ValueError("not an address")
-    if match[1]:
-        IPv6Address(match[1])
-    return Address(match[1] or match[2], int(match[3]))
 
 
 def _parse_address_text(text: object) -> AddressText:

@@ -11,6 +11,25 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from penstock.broker.identities import Identities
+from penstock.broker.metrics import Metrics
+from penstock.broker.recovery import Home, Recovered, recover
+from penstock.broker.room import Room
+from penstock.broker.services.backups import Backups
+from penstock.broker.services.history_writes import HistoryWrites
+from penstock.broker.services.loans import connect_loans
+from penstock.broker.services.snapshots import Snapshots
+from penstock.broker.shard_map import ShardMap
+from penstock.broker.turns import Turns
+from penstock.broker.writer.loop import Loop
+from penstock.broker.writer.port import ClientPort
+from penstock.broker.writer.rounds import Rounds
+from penstock.broker.writer.scheduler import AsyncioScheduler
+from penstock.cluster.links.link_state import state_alone
+from penstock.cluster.links.relay import Relay
+from penstock.cluster.routing.destinations import ADMINISTRATION
+from penstock.cluster.routing.own_port import OwnPort
+from penstock.config.config import Config, LogConfig
 from penstock.dialects.native.event_text import EventWriter
 from penstock.dialects.native.spark.arrow import staged_rows
 from penstock.errors import DataDirectoryError, DeposedError, LeaseHeldError, PenstockError, StoreError
@@ -26,27 +45,8 @@ from penstock.limits import (
 from penstock.model.cluster import ClusterState
 from penstock.model.metrics import ReadMetrics
 from penstock.server.app import Application
+from penstock.server.assembly import Forms, assemble
 from penstock.server.clock import Clock
-from penstock.server.config import Config, LogConfig
-from penstock.server.identities import Identities
-from penstock.server.metrics import Metrics
-from penstock.server.recovery import Home, Recovered, recover
-from penstock.server.room import Room
-from penstock.server.services.assembly import Forms, assemble
-from penstock.server.services.backups import Backups
-from penstock.server.services.history_writes import HistoryWrites
-from penstock.server.services.loans import connect_loans
-from penstock.server.services.snapshots import Snapshots
-from penstock.server.shards.cluster_state import state_alone
-from penstock.server.shards.destinations import ADMINISTRATION
-from penstock.server.shards.own_port import OwnPort
-from penstock.server.shards.shard_map import ShardMap
-from penstock.server.shells.relay import Relay
-from penstock.server.shells.turns import Turns
-from penstock.server.writer.loop import Loop
-from penstock.server.writer.port import ClientPort
-from penstock.server.writer.rounds import Rounds
-from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.directory import DataDirectory, Identity
 
 if TYPE_CHECKING:

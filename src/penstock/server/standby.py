@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from penstock.config.config import Address, Config
 from penstock.dialects.etzel.codec import refusal
 from penstock.errors import LeaseHeldError, Reason, StoreError
-from penstock.server.config import Address, Config
 
 logger = logging.getLogger(__name__)
 

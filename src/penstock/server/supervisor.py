@@ -25,21 +25,20 @@ from typing import NamedTuple, Protocol
 import uvloop
 from msgspec.structs import replace
 
+from penstock.cluster.workers.board import Board
+from penstock.cluster.workers.doors import Doors, make_doors
+from penstock.cluster.workers.lookout import Lookout
+from penstock.cluster.workers.silence import STACK_SIGNAL, Guard
+from penstock.config.config import Address, Config, parse_address
+from penstock.config.types import AddressText
 from penstock.errors import ConfigError
 from penstock.limits import ORPHANS_SECONDS, SILENCE_LOOK_SECONDS, UNIX_PATH_BYTES_MAX, WORKER_RESTART_SECONDS
-from penstock.server.board import Board
 from penstock.server.broker import Broker, tune
-from penstock.server.config import Address, Config
-from penstock.server.doors import Doors, make_doors
 from penstock.server.logs import set_worker
-from penstock.server.lookout import Lookout
 from penstock.server.parent import stop_with
-from penstock.server.setting_types import AddressText
-from penstock.server.settings import parse_address
-from penstock.server.silence import STACK_SIGNAL, Guard
 from penstock.server.store_lock import lock_store
-from penstock.server.tls import Tls
 from penstock.server.worker import Post, Worker
+from penstock.shells.tls import Tls
 from penstock.storage.shards import open_shards, read_shards
 
 logger = logging.getLogger(__name__)
@@ -97,7 +96,7 @@ def _begin_worker(config: Config, workers: int, shards: int | None, stack: ExitS
 
 def _begin_node(config: Config, lookout: Lookout, insecure: bool) -> Broker:
     """A node of its own, with a directory and an address for links of its own."""
-    from penstock.server.cluster.node import Node  # Only they need the library of the store.
+    from penstock.server.node import Node  # Only they need the library of the store.
 
     def moved(text: str) -> AddressText:
         address = parse_address(text)

@@ -8,35 +8,35 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.shard_map import ShardMap
+from penstock.broker.turns import Turns
+from penstock.broker.writer.port import ClientPort
+from penstock.cluster.links.codec import WantTokens
+from penstock.cluster.links.fellow import Fellow
+from penstock.cluster.links.link_state import state_of_workers
+from penstock.cluster.links.mesh import Mesh, owner_of
+from penstock.cluster.links.relay import Relay
+from penstock.cluster.links.stopping import StopStage, StopStages
+from penstock.cluster.links.wires import UnixWires
+from penstock.cluster.routing.counted_port import CountedPort
+from penstock.cluster.routing.destinations import ADMINISTRATION
+from penstock.cluster.routing.questions import Questions
+from penstock.cluster.routing.router import Router
+from penstock.cluster.routing.shared_quotas import SharedQuotas
+from penstock.cluster.routing.tokens import TokenFollower, TokenSource
+from penstock.cluster.workers.lookout import Lookout
+from penstock.config.config import Config
 from penstock.limits import LINK_SILENCE_SECONDS_MAX, LINKS_SECONDS_MAX
 from penstock.model.cluster import ClusterState
 from penstock.model.tokens import Token
 from penstock.server.app import ids_of
 from penstock.server.broker import Broker
-from penstock.server.config import Config
 from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
-from penstock.server.lookout import Lookout
-from penstock.server.quotas.quotas import Quotas
 from penstock.server.shard import Shard, until
-from penstock.server.shards.cluster_state import state_of_workers
-from penstock.server.shards.codec import WantTokens
-from penstock.server.shards.counted_port import CountedPort
-from penstock.server.shards.destinations import ADMINISTRATION
-from penstock.server.shards.fellow import Fellow
-from penstock.server.shards.mesh import Mesh, owner_of
-from penstock.server.shards.questions import Questions
-from penstock.server.shards.router import Router
-from penstock.server.shards.shard_map import ShardMap
-from penstock.server.shards.shared_quotas import SharedQuotas
-from penstock.server.shards.stopping import StopStage, StopStages
-from penstock.server.shards.tokens import TokenFollower, TokenSource
-from penstock.server.shards.wires import UnixWires
-from penstock.server.shells.handler import Handler
-from penstock.server.shells.handshake import GLOVEBOX
-from penstock.server.shells.relay import Relay
-from penstock.server.shells.turns import Turns
-from penstock.server.writer.port import ClientPort
+from penstock.shells.handler import Handler
+from penstock.shells.handshake import GLOVEBOX
 from penstock.storage.shards import Shards, shard_directory
 
 logger = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.broker.keyed_messages import batches
 from penstock.cli.log.losses import Losses, Range
 from penstock.cli.log.salvage import REPORT, salvage
 from penstock.cli.log.state import examine
@@ -23,7 +24,6 @@ from penstock.engine.engine import Engine
 from penstock.limits import SECOND_NS
 from penstock.model.commands import CreateQueue, Draw, Fetch, NewMessage, Publish, PublishTopics, Pull
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from penstock.server.keyed_messages import batches
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import Severity
 from penstock.storage.log.files import LogFiles

@@ -18,9 +18,16 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.broker.recovery import recover
+from penstock.broker.services.snapshots import Snapshots
+from penstock.broker.shard_map import ShardMap
+from penstock.broker.writer.loop import Loop
+from penstock.broker.writer.scheduler import AsyncioScheduler
 from penstock.cli.exits import CommandError
 from penstock.cli.log.state import examine
 from penstock.cli.reshard.making import Resharded, reshard
+from penstock.cluster.routing.router import Router
+from penstock.config.config import Config, LogConfig
 from penstock.engine.engine import Engine
 from penstock.engine.history import content_digest
 from penstock.errors import DamagedLogError, DataDirectoryError
@@ -40,13 +47,6 @@ from penstock.model.commands import (
 from penstock.model.schedule_commands import SetSchedule
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from penstock.server.config import Config, LogConfig
-from penstock.server.recovery import recover
-from penstock.server.services.snapshots import Snapshots
-from penstock.server.shards.router import Router
-from penstock.server.shards.shard_map import ShardMap
-from penstock.server.writer.loop import Loop
-from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.backup.making import Progress
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import Severity

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.broker.writer.loop import Loop
 from penstock.dialects.etzel.conversation import Etzel, EtzelConversation
 from penstock.engine.engine import Engine
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import BODY_BYTES_MAX, CONNECTION_QUEUES_MAX, SECOND_NS
 from penstock.model.commands import CreateQueue
 from penstock.model.settings import QueueSettings
-from penstock.server.shells.peer import LoopPeer
-from penstock.server.writer.loop import Loop
+from penstock.shells.peer import LoopPeer
 from penstock.storage.faulty import Faults, FaultyLog
 from tests.simulation.scheduler import ProcessScheduler, VirtualTime
 

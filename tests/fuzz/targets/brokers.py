@@ -19,11 +19,11 @@ from typing import Any
 
 from msgspec import UNSET
 
+from penstock.broker.recovery import Recovered
+from penstock.config.config import AuthConfig, Config, HttpConfig, LinesConfig
 from penstock.engine.engine import Engine
 from penstock.server.broker import Broker
-from penstock.server.config import AuthConfig, Config, HttpConfig, LinesConfig
-from penstock.server.recovery import Recovered
-from penstock.server.shells.connection import Connection
+from penstock.shells.connection import Connection
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.memory import MemoryLog
 from tests.fuzz.target import Target
@@ -245,7 +245,7 @@ def said(dialect: str) -> Iterator[bytes]:
 
 
 def http_seeds() -> Iterator[bytes]:
-    from tests.server.shells.test_heads import LESSONS, USUAL
+    from tests.shells.test_heads import LESSONS, USUAL
 
     yield from [*USUAL, *LESSONS]
     chunked = b"POST /messages/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.broker.services.push_messages import ResponseReader, retry_after_ns
 from penstock.client import results
 from penstock.client.connection import Answer, Connection, LostError
 from penstock.client.encoding import body_of
@@ -16,7 +17,6 @@ from penstock.client.events import _Reading
 from penstock.client.transport import refusal, retry_after
 from penstock.errors import ProtocolError
 from penstock.limits import RETRY_AFTER_SECONDS_MAX, SECOND_NS
-from penstock.server.services.push_messages import ResponseReader, retry_after_ns
 from tests.fuzz.target import Target
 from tests.support.shells import Wire
 

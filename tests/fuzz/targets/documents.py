@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pyarrow as pa
 
+from penstock.broker.services.push_messages import parse_url
 from penstock.dialects.etzel import codec as etzel
 from penstock.dialects.glovebox import codec as glovebox
 from penstock.dialects.native.spark.staged_rows import StagedRows
@@ -21,7 +22,6 @@ from penstock.errors import ConfigError, ProtocolError
 from penstock.limits import SECOND_NS, STAGED_CHUNK_ROWS_MAX
 from penstock.model.cron import parse_cron
 from penstock.model.settings import QueueSettings
-from penstock.server.services.push_messages import parse_url
 from penstock.server.settings import load, settings_table
 from penstock.worker import payload
 from tests.fuzz.target import Target

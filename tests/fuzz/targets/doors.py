@@ -17,11 +17,11 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from penstock.server.config import AuthConfig, Config
-from penstock.server.setting_types import FileName, Text
-from penstock.server.shards.guarded import LINK, Guarded
-from penstock.server.shells.client_certificate import certificate_name
+from penstock.cluster.links.guarded import LINK, Guarded
+from penstock.config.config import AuthConfig, Config
+from penstock.config.types import FileName, Text
 from penstock.server.standby import Standby
+from penstock.shells.client_certificate import certificate_name
 from tests.fuzz.target import Target
 from tests.fuzz.targets.brokers import frames, house_of, http_seeds, requests, said, upgrade, whole_request
 from tests.fuzz.targets.clients import in_loop

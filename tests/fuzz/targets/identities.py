@@ -12,10 +12,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from penstock.broker.jwt_identities import JwtIdentities, JwtRefusedError
 from penstock.errors import ProtocolError
 from penstock.limits import JWT_SCOPES_MAX, NAME_BYTES_MAX, SECOND_NS
 from penstock.model.access import Access, matches, scope_of
-from penstock.server.jwt_identities import JwtIdentities, JwtRefusedError
 from tests.fuzz.target import Target
 from tests.support.jwt_provider import AUDIENCE, ISSUER, Provider, unpadded
 

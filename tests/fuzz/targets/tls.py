@@ -11,11 +11,11 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from penstock.server.certificate import from_der, from_pem
-from penstock.server.config import HttpConfig
-from penstock.server.shells.http_server import HttpServer
-from penstock.server.shells.secure import Handshake
-from penstock.server.shells.turns import Taker, Turns
+from penstock.broker.turns import Taker, Turns
+from penstock.config.config import HttpConfig
+from penstock.shells.certificate import from_der, from_pem
+from penstock.shells.http_server import HttpServer
+from penstock.shells.secure import Handshake
 from tests.fuzz.target import Target
 from tests.support.certificates import LOOPBACK, Pair
 from tests.support.shells import Wire, Witness

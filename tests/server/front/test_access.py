@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.server.config import AuthConfig
-from penstock.server.quota_settings import QuotaConfig, QuotaLimits
+from penstock.config.config import AuthConfig
+from penstock.config.quotas import QuotaConfig, QuotaLimits
 from tests.support.http_client import Response
 from tests.support.sharded import Store, a_store
 

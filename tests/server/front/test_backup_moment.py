@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.services import backups
+from penstock.broker.writer.loop import Loop
+from penstock.broker.writer.pause import Pause
 from penstock.cli.backup.broker_source import BrokerStore
 from penstock.client.trust import Trust
-from penstock.server.services import backups
-from penstock.server.writer.loop import Loop
-from penstock.server.writer.pause import Pause
 from penstock.storage.backup.making import make_backup
 from penstock.storage.backup.restoring import restore_backup
 from tests.support.fitting import misfits

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.cluster.routing.questions import QUESTIONS
 from penstock.limits import WAIT_SECONDS_MAX
 from penstock.server.front.paths import PATHS
-from penstock.server.shards.questions import QUESTIONS
 from tests.support.http_client import Connection
 from tests.support.live_loop import until
 from tests.support.sharded import Store, a_store

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.server.config import PushConfig
+from penstock.config.config import PushConfig
 from tests.support.http_client import Response
 from tests.support.sharded import Store, a_store
 

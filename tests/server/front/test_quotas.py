@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.quota_settings import QuotaConfig, QuotaLimits
-from penstock.server.shards.link import Link
-from penstock.server.shards.shared_quotas import owner_of_account
+from penstock.cluster.links.link import Link
+from penstock.cluster.routing.shared_quotas import owner_of_account
+from penstock.config.quotas import QuotaConfig, QuotaLimits
 from tests.support.http_client import Connection
 from tests.support.sharded import Store, a_store
 

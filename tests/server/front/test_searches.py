@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.server.config import AuditConfig
+from penstock.config.config import AuditConfig
 from tests.support.sharded import a_store
 
 QUEUES = {f"queue-{shard}": shard for shard in range(4)}

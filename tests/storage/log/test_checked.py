@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from penstock.broker.writer.loop import Loop
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedLogError
 from penstock.limits import SECOND_NS
@@ -19,7 +20,6 @@ from penstock.model.commands import CreateQueue, Fetch, NewMessage, Publish
 from penstock.model.events import Logged
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
-from penstock.server.writer.loop import Loop
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, is_segment_header
 from penstock.storage.log.trace_index import Traces
 from penstock.storage.log.traces import Tracer

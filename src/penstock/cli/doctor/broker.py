@@ -12,7 +12,7 @@ from penstock.cli.certificates import shown_by, trust_of
 from penstock.cli.doctor.finding import Finding, State, graded
 from penstock.cli.profiles import Target
 from penstock.client.trust import Trust, explain
-from penstock.server.tls import CERTIFICATE_DAYS_GOOD
+from penstock.shells.tls import CERTIFICATE_DAYS_GOOD
 
 _SECONDS_MAX = 5.0
 _HEALTH = {"green": State.OK, "yellow": State.WARN}

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 
 from penstock.cli.doctor.finding import Finding, State, graded
+from penstock.config.config import Address, Config
 from penstock.limits import DESCRIPTORS_MIN
-from penstock.server.config import Address, Config
-from penstock.server.listening import listening_process
+from penstock.shells.listening import listening_process
 
 _DESCRIPTORS_GOOD = 4096
 _DRIFT_SECONDS_MAX = 0.005

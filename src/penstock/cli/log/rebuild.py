@@ -9,11 +9,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from penstock.broker.keyed_messages import KeyedMessage, Names, batches, keyed_messages
+from penstock.broker.shard_map import answers_for
 from penstock.engine.history import note
 from penstock.errors import HistoryError
 from penstock.model.values import Version
-from penstock.server.keyed_messages import KeyedMessage, Names, batches, keyed_messages
-from penstock.server.shards.shard_map import answers_for
 from penstock.storage.directory import DataDirectory, Identity, sync
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.history.stored import StoredVersions

@@ -15,17 +15,17 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from penstock.broker.recovery import Recovered, recover
+from penstock.broker.shard_map import ShardMap, shard_of_version
 from penstock.cli.exits import CommandError, Exit
 from penstock.cli.shards import check_empty
+from penstock.config.config import Config, LogConfig
 from penstock.engine.engine import Engine
 from penstock.engine.snapshot import sections_of
 from penstock.engine.split import Division, part_of
 from penstock.engine.state import EngineState
 from penstock.errors import DamagedLogError, DataDirectoryError
 from penstock.model.values import Nanos
-from penstock.server.config import Config, LogConfig
-from penstock.server.recovery import Recovered, recover
-from penstock.server.shards.shard_map import ShardMap, shard_of_version
 from penstock.storage.backup.making import Progress
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.history.object_history import ObjectHistory

@@ -15,11 +15,11 @@ after it.
 - `CommandOrder`: a conversation's shell submits through it. Before a publish, it makes the writer decide the fetches
   of this client.
 - HTTP gathers nothing and is strict: before the commands of a request that did not wait for the answer to the one
-  before it, `server/shells/http.py` calls `Decider.decide_collected`.
+  before it, `shells/http.py` calls `Decider.decide_collected`.
 
 **The exception:** within a conversation, a finish may be decided before fetches and publishes that were sent before
 it. The message is removed earlier than asked, never later, and workers need not pay for a decision between any two
-messages. And while there is no room for the answer of a fetch (`server/room.py`), it waits, as one that waits for a
+messages. And while there is no room for the answer of a fetch (`broker/room.py`), it waits, as one that waits for a
 message does: commands of the same read are decided before it, and later ones are not read.
 
 Over several shards, a publish with an object and a key is decided when the key was borrowed from the shard that

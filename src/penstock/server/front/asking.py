@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from penstock.broker.shard_map import ShardMap
+from penstock.cluster.links.flows import Pieces
+from penstock.cluster.links.remote_requests import ForwardedRequest, RequestPort, RespondTo
 from penstock.dialects.wire import http
 from penstock.errors import Fault, PenstockError, ProtocolError
 from penstock.ids import MessageIds
 from penstock.model.access import Access
 from penstock.model.answers import Refused
 from penstock.model.client import Pending
-from penstock.server.shards.flows import Pieces
-from penstock.server.shards.remote_requests import ForwardedRequest, RequestPort, RespondTo
-from penstock.server.shards.shard_map import ShardMap
 
 logger = logging.getLogger(__name__)
 

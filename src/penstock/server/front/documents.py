@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.cluster.routing.destinations import ADMINISTRATION
 from penstock.dialects.native.parameters import parameters
 from penstock.dialects.native.wait import Wait
 from penstock.dialects.wire import http
@@ -19,7 +20,6 @@ from penstock.model.kinds import Kind
 from penstock.server.front.asking import Asking, Responded, collected
 from penstock.server.front.targets import target_with
 from penstock.server.front.waits import Waits
-from penstock.server.shards.destinations import ADMINISTRATION
 
 Document = dict[str, Any]
 

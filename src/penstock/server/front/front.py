@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from penstock.broker.shard_map import ShardMap
+from penstock.cluster.links.remote_requests import RequestPort
+from penstock.cluster.routing.router import Router
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -18,10 +21,7 @@ from penstock.server.app import Application, route_of
 from penstock.server.front.asking import Asking, Merge, Merging, settled
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.front.paths import At, Here, row_of
-from penstock.server.shards.remote_requests import RequestPort
-from penstock.server.shards.router import Router
-from penstock.server.shards.shard_map import ShardMap
-from penstock.server.shells.exchanges import Route
+from penstock.shells.exchanges import Route
 
 
 class Front:

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from penstock.broker.quotas.meter import Meter, meter_of
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.quotas.work import payer, paying
+from penstock.cluster.links.remote_requests import RespondTo
 from penstock.dialects.wire.http import Awaited, Call, Calls, Request, Response, error_response
 from penstock.errors import Fault
 from penstock.model.client import Client, Pending
 from penstock.model.commands import Command
-from penstock.server.quotas.meter import Meter, meter_of
-from penstock.server.quotas.quotas import Quotas
-from penstock.server.quotas.work import payer, paying
-from penstock.server.shards.remote_requests import RespondTo
-from penstock.server.shells.exchanges import Exchange, Result, Route, Several
+from penstock.shells.exchanges import Exchange, Result, Route, Several
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
+from penstock.cluster.links.flows import MergedSource, Pieces
+from penstock.cluster.routing.destinations import ADMINISTRATION
 from penstock.dialects.native.event_log import MERGED, format_of
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
@@ -15,8 +17,6 @@ from penstock.server.front.asking import Asking, Responded
 from penstock.server.front.merged_events import LogReader, Order, TextWriter, Writer, merged
 from penstock.server.front.merged_source import streams_of
 from penstock.server.front.targets import target_with
-from penstock.server.shards.destinations import ADMINISTRATION
-from penstock.server.shards.flows import MergedSource, Pieces
 
 _EACH = {
     "0": "earliest",

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.cluster.links.flows import Pieces
 from penstock.server.front.merged_events import LogReader, Order, cursor_of
-from penstock.server.shards.flows import Pieces
 from penstock.storage.arrow.columns import COLUMNS, FIXED_COLUMNS, schema
 
 _SHARD = pa.field("shard", pa.int32())

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from penstock.cluster.links.flows import Pieces
 from penstock.limits import PIECE_BYTES
-from penstock.server.shards.flows import Pieces
 
 _MOMENT_SECONDS = 0.03
 _TIME_BYTES = len("2026-01-01T00:00:00.000000000Z")

@@ -10,14 +10,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from penstock.broker.shard_map import ShardMap
+from penstock.cluster.routing.destinations import ADMINISTRATION
 from penstock.dialects.wire import http
 from penstock.ids import MessageIds
 from penstock.server.front.asking import Merge
 from penstock.server.front.documents import message
 from penstock.server.front.logs import events
 from penstock.server.front.waits import wait
-from penstock.server.shards.destinations import ADMINISTRATION
-from penstock.server.shards.shard_map import ShardMap
 
 ShardOf = Callable[[http.Request, ShardMap, MessageIds], int]
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from penstock.cluster.routing.destinations import ADMINISTRATION
 from penstock.dialects.native.wait import COPIED, PART, Wait, decode_wait
 from penstock.dialects.wire import http
 from penstock.errors import Fault, Reason
@@ -16,7 +17,6 @@ from penstock.limits import BATCH_MESSAGES_MAX, WAIT_REFUSED_SECONDS
 from penstock.model.access import allowed
 from penstock.model.outcomes import Part, away
 from penstock.server.front.asking import Asking, Responded
-from penstock.server.shards.destinations import ADMINISTRATION
 
 _Entry = dict[str, Any]  # What a message has come to, or why that is not known.
 

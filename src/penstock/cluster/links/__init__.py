@@ -1,0 +1,1 @@
+"""Links between processes: the frames that cross, and both ends of them."""

@@ -1,0 +1,1 @@
+"""Several machines on one store: which are there, and which of them has which shard."""

@@ -1,0 +1,1 @@
+"""Everything that can be set, with its types and bounds."""

@@ -1,1 +1,0 @@
-"""Several brokers on one store: which are there, which of them has which shard, and when one hands over."""
