@@ -24,8 +24,7 @@ class CreateQueue(Command, frozen=True):
 
 
 class UpdateQueue(Command, frozen=True):
-    """`fields`: the settings to change, so that a dialect leaves those alone that it does not know; `was`: only if
-    its settings are these until now. Absent: all, whatever they are."""
+    """`fields`: the settings to change, or all. `was`: only if these were its settings until now."""
 
     name: str
     settings: QueueSettings
