@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.engine.rows import ROW_BYTES, Row, Rows
-from penstock.limits import ROWS_PER_CHUNK
+from penstock.limits import NEVER_NS, ROWS_PER_CHUNK
 from penstock.model.kinds import State
 from tests.support.effort import effort
 
@@ -141,6 +142,18 @@ def test_a_removed_message_neither_holds_nor_expires() -> None:
     assert table.get(1) is None
     assert not table.is_ready(10, 1)
     assert not table.is_alive(99, 1)
+
+
+@pytest.mark.parametrize("sequences", [[1, 2, 3], [1, 3]], ids=["a run", "with gaps"])
+def test_of_the_messages_that_are_removed_together_those_are_known_that_would_have_expired(
+    sequences: list[int],
+) -> None:
+    table = Rows()
+    row = Row(10, 0, 0, State.READY, 0, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0)
+    for sequence, expires_at in enumerate((99, NEVER_NS, 98), start=1):
+        table.add(sequence, row._replace(expires_at=expires_at))
+    assert table.remove_many(sequences) == [1, 3]
+    assert table.count == 3 - len(sequences)
 
 
 def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:

@@ -27,3 +27,12 @@ async def test_messages_are_read_back_whole_however_they_lie_in_the_log(loop: Lo
     numbers = [b"%d" % number for number in range(40)]
     assert drawn.bodies == [*numbers[:20], b"", b"with parts", b"hello", *numbers[20:]]
     assert [headers for headers in drawn.headers if headers] == [b"headers"]
+
+
+@live
+async def test_bodies_that_do_not_lie_together_are_read_each_from_its_place(loop: Loop) -> None:
+    for number in range(3):
+        await ask(loop, Publish("q", [NewMessage(b"%d" % number)]))
+    (drawn,) = (await ask(loop, Pull("r", [Draw("q", most=99)]))).drawn
+    assert drawn.bodies == [b"0", b"1", b"2"]
+    assert drawn.headers == [b"", b"", b""]

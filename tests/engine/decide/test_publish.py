@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.engine.engine import Engine
 from penstock.limits import SECOND_NS
 from penstock.model.commands import (
     NewMessage,
@@ -17,6 +18,7 @@ from penstock.model.events import (
     NameDefined,
 )
 from penstock.model.settings import QueueSettings
+from penstock.model.shard_events import Versioned
 from tests.support.engine_rig import Rig
 
 
@@ -153,3 +155,22 @@ def test_without_deduplication_the_same_content_is_stored_twice(rig: Rig) -> Non
     rig.create("work")
     assert [each.fresh for each in rig.publish("work", b"same", b"same")] == [True, True]
     assert all(event.digest == b"" for event in rig.events if isinstance(event, Logged))
+
+
+def test_in_one_of_several_shards_each_new_version_of_a_key_is_noted_once() -> None:
+    """Those that answer for the key learn of it."""
+    rig = Rig()
+    rig.engine = Engine(shard=0, shards=2)
+    rig.create("work")
+
+    def noted(*messages: NewMessage) -> list[int]:
+        before = len(rig.events)
+        rig.publish("work", *messages)
+        return [event.sequence for event in rig.events[before:] if isinstance(event, Versioned)]
+
+    def about(body: bytes, key: bytes = b"k", thing: str = "thing") -> NewMessage:
+        return NewMessage(body, object=thing, key=key)
+
+    assert noted(about(b"red"), about(b"red"), about(b"red", b"other"), about(b"red", thing="")) == [1, 3]
+    assert noted(about(b"red"), about(b"blue"), about(b"red", b"")) == [6]
+    assert noted(about(b"red")) == [8]

@@ -133,6 +133,27 @@ def test_messages_for_many_channels_leave_the_state_and_the_bytes_of_each_of_the
         assert together.decide(fetch, now + 10_000) == apart.decide(fetch, now + 10_000)
 
 
+def test_messages_of_a_channel_that_are_not_alike_enter_it_as_one_by_one() -> None:
+    together, apart = Engine(), Engine()
+    batch, other = Batch(7, 1000), Batch(7, 1000)
+    messages = [
+        NewMessage(b"%d" % number, priority=number // RUN_MESSAGES_MIN, topics=("work.a",))
+        for number in range(2 * RUN_MESSAGES_MIN)
+    ]
+    commands = [CreateQueue("channel", QueueSettings(topics=("work.*",))), PublishTopics(messages, QueueSettings())]
+    for now, command in enumerate(commands, start=1):
+        for event in together.decide(command, now).events:
+            together.evolve(event, batch.add(event))
+            for single in apart_of(event):
+                apart.evolve(single, other.add(single))
+    assert batch.seal(9) == other.seal(9)
+    assert state_of(together) == state_of(apart)
+    channel = together.queues[together.numbers["channel"]]
+    assert [row.priority for each in range(1, len(messages) + 1) if (row := channel.rows.get(each))] == [
+        message.priority for message in messages
+    ]
+
+
 KEYED = st.lists(
     st.tuples(st.binary(max_size=2), st.sampled_from([b"a", b"b"])), min_size=RUN_MESSAGES_MIN, max_size=60
 )
