@@ -18,8 +18,7 @@ from penstock.limits import SCHEDULE_LATE_SECONDS, SECOND_NS
 from penstock.model.answers import Refused, ScheduleDescription
 from penstock.model.commands import DeleteQueue
 from penstock.model.events import Logged
-from penstock.model.schedule_commands import DeleteSchedule, DescribeSchedule, RunSchedule, SetSchedule
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import DeleteSchedule, DescribeSchedule, RunSchedule, Schedule, SetSchedule
 from tests.support.effort import effort
 from tests.support.engine_rig import Rig, state_of
 

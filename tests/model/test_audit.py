@@ -11,7 +11,7 @@ from penstock.model.access import Verb
 from penstock.model.audit import ACTS
 from penstock.model.permissions import PERMISSIONS
 from penstock.model.probe import Probe
-from penstock.model.token_commands import DescribeToken, ListTokens
+from penstock.model.tokens import DescribeToken, ListTokens
 from tests.support.any_value import any_object
 
 CHANGES_NOTHING = {DescribeToken, ListTokens}

@@ -33,8 +33,7 @@ from penstock.model.commands import (
 )
 from penstock.model.permissions import PERMISSIONS, forbidden, only_seen, told
 from penstock.model.probe import Probe
-from penstock.model.schedule_commands import SetSchedule
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import Schedule, SetSchedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
 
 QUEUES = {1: "orders", 2: "jobs"}

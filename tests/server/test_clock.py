@@ -10,8 +10,7 @@ from penstock.broker.writer.loop import Loop
 from penstock.engine.engine import Engine
 from penstock.limits import CLOCK_SLOWNESS, SECOND_NS
 from penstock.model.commands import CreateQueue, Fetch, NewMessage, Publish
-from penstock.model.schedule_commands import SetSchedule
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import Schedule, SetSchedule
 from penstock.model.settings import QueueSettings
 from penstock.server.clock import Clock
 from penstock.storage.memory import MemoryLog

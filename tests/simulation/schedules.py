@@ -22,9 +22,7 @@ from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model.answers import Refused
 from penstock.model.commands import Command, CreateQueue
 from penstock.model.events import Event, Logged, NameDefined, NameForgotten
-from penstock.model.schedule_commands import SetSchedule
-from penstock.model.schedule_events import ScheduleRan, ScheduleSet, ScheduleSkipped
-from penstock.model.schedules import CatchUp, Schedule
+from penstock.model.schedules import CatchUp, Schedule, ScheduleRan, ScheduleSet, ScheduleSkipped, SetSchedule
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 from penstock.server.clock import Clock

@@ -22,7 +22,7 @@ from penstock.model.commands import (
     Tick,
 )
 from penstock.model.events import Event
-from penstock.model.schedule_commands import RunDue
+from penstock.model.schedules import RunDue
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Nanos
 from penstock.storage.memory import MemoryLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.model import commands, schedule_commands, token_commands
+from penstock.model import commands, schedules, tokens
 from penstock.model.client import Client
 from penstock.model.commands import Command
 
@@ -16,12 +16,12 @@ ACTS: dict[type[Command], str] = {
     commands.DeleteQueue: "queue.delete",
     commands.Purge: "queue.purge",
     commands.Redrive: "queue.redrive",
-    schedule_commands.SetSchedule: "schedule.set",
-    schedule_commands.DeleteSchedule: "schedule.delete",
-    schedule_commands.RunSchedule: "schedule.run",
-    token_commands.SetToken: "token.set",
-    token_commands.RotateToken: "token.rotate",
-    token_commands.RevokeToken: "token.revoke",
+    schedules.SetSchedule: "schedule.set",
+    schedules.DeleteSchedule: "schedule.delete",
+    schedules.RunSchedule: "schedule.run",
+    tokens.SetToken: "token.set",
+    tokens.RotateToken: "token.rotate",
+    tokens.RevokeToken: "token.revoke",
     commands.Delete: "message.delete",
     commands.Cancel: "message.cancel",
     commands.Reschedule: "message.reschedule",

@@ -14,10 +14,10 @@ from penstock.model.batch_events import Staged as Staged
 from penstock.model.batch_events import Unstaged as Unstaged
 from penstock.model.event import Event as Event
 from penstock.model.kinds import MESSAGE_FIELDS, Kind
-from penstock.model.schedule_events import SCHEDULE_EVENTS
+from penstock.model.schedules import SCHEDULE_EVENTS
 from penstock.model.settings import QueueSettings
 from penstock.model.shard_events import SHARD_EVENTS, LearnedRun
-from penstock.model.token_events import TOKEN_EVENTS
+from penstock.model.tokens import TOKEN_EVENTS
 from penstock.model.values import Nanos
 
 Numbers = TypeVar("Numbers", int, list[int])  # One for a single event, a column of them for a run.

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.errors import Reason, RequestError
-from penstock.model import commands, courier_commands, schedule_commands, token_commands
+from penstock.model import commands, courier_commands, schedules, tokens
 from penstock.model.access import EVERY_NAME, SOME_NAME, Access, Need, Verb
 from penstock.model.answers import Refused
 from penstock.model.commands import Command
@@ -150,7 +150,7 @@ def _settings(command: commands.CreateQueue | commands.UpdateQueue, _: NameOf) -
         yield _READ, pattern
 
 
-def _schedule(command: schedule_commands.SetSchedule, _: NameOf) -> Iterator[Need]:
+def _schedule(command: schedules.SetSchedule, _: NameOf) -> Iterator[Need]:
     yield _MANAGE, command.name
     wanted = command.definition
     for name in (wanted.queue,) if wanted.queue else wanted.topics:
@@ -221,20 +221,18 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     commands.Delete: _number(_MANAGE),
     commands.Cancel: _number(_MANAGE),
     commands.Reschedule: _number(_MANAGE),
-    schedule_commands.SetSchedule: _schedule,
-    schedule_commands.DeleteSchedule: _name(_MANAGE),
-    schedule_commands.RunSchedule: _name(_MANAGE),
-    schedule_commands.DescribeSchedule: _name(_LOOK),
-    schedule_commands.ListSchedules: _nothing,
+    schedules.SetSchedule: _schedule,
+    schedules.DeleteSchedule: _name(_MANAGE),
+    schedules.RunSchedule: _name(_MANAGE),
+    schedules.DescribeSchedule: _name(_LOOK),
+    schedules.ListSchedules: _nothing,
     commands.StageRows: _staged,
     commands.CommitBatch: _somewhere,
     commands.DropStaged: _somewhere,
     commands.DescribeStaged: _somewhere,
-    token_commands.DescribeToken: lambda _, __: (ADMINISTER,),
-    token_commands.ListTokens: lambda _, __: (ADMINISTER,),
-    **dict.fromkeys(
-        (token_commands.SetToken, token_commands.RotateToken, token_commands.RevokeToken), lambda _, __: (ADMINISTER,)
-    ),
+    tokens.DescribeToken: lambda _, __: (ADMINISTER,),
+    tokens.ListTokens: lambda _, __: (ADMINISTER,),
+    **dict.fromkeys((tokens.SetToken, tokens.RotateToken, tokens.RevokeToken), lambda _, __: (ADMINISTER,)),
     Probe: _head,
     # Only services of the broker send these.
     commands.AdmitRows: None,
@@ -243,7 +241,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     commands.ForgetNames: None,
     commands.ListHeld: None,
     commands.Restore: None,
-    schedule_commands.RunDue: None,
+    schedules.RunDue: None,
     commands.SetAside: None,
     commands.Tick: None,
     **dict.fromkeys(

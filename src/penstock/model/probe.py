@@ -23,8 +23,8 @@ from penstock.model.commands import (
     UpdateQueue,
 )
 from penstock.model.consuming import Consume
-from penstock.model.schedule_commands import DescribeSchedule, RunSchedule
-from penstock.model.token_commands import DescribeToken, RevokeToken, RotateToken, SetToken
+from penstock.model.schedules import DescribeSchedule, RunSchedule
+from penstock.model.tokens import DescribeToken, RevokeToken, RotateToken, SetToken
 
 OfQueues = CreateQueue | UpdateQueue | DeleteQueue | DescribeQueue | Purge | Redrive
 OfMessages = (

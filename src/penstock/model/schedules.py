@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
 
+from penstock.model.access import EVERYTHING, Access
+from penstock.model.commands import Command
+from penstock.model.event import Event
+from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
@@ -49,3 +53,84 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         """As it is written to the disk."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         return fields | {"create": self.create.to_store()} if self.create else fields
+
+
+# ── Events: readers of the Event Log see only the messages that are logged for them ───────────────────────────
+# Each says when the schedule runs next, so that a replay asks no calendar: time zones may have changed by then.
+
+
+class ScheduleSet(Event, frozen=True, gc=False):
+    """A schedule was created or changed. What it has done so far stays known."""
+
+    kind: ClassVar[Kind] = Kind.SCHEDULE_SET
+    schedule: str
+    definition: Schedule
+    next: Nanos
+
+
+class ScheduleRan(Event, frozen=True, gc=False):
+    """A schedule has published its message, which is logged before it in the same batch. `planned`: the tick it was
+    published for; of several, the last. `missed`: ticks before it that no message was published for."""
+
+    kind: ClassVar[Kind] = Kind.SCHEDULE_RAN
+    schedule: str
+    planned: Nanos
+    next: Nanos
+    runs: int
+    missed: int
+    queue: int
+    sequence: int
+
+
+class ScheduleSkipped(Event, frozen=True, gc=False):
+    """Ticks have passed without a message, or could not be published. `due_at`: when the schedule is looked at again;
+    later than `next` if that tick is tried again."""
+
+    kind: ClassVar[Kind] = Kind.SCHEDULE_SKIPPED
+    schedule: str
+    next: Nanos
+    due_at: Nanos
+    missed: int
+    error: str = ""
+
+
+class ScheduleRemoved(Event, frozen=True, gc=False):
+    kind: ClassVar[Kind] = Kind.SCHEDULE_REMOVED
+    schedule: str
+
+
+SCHEDULE_EVENTS: tuple[type[Event], ...] = (ScheduleSet, ScheduleRan, ScheduleSkipped, ScheduleRemoved)
+
+
+# ── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SetSchedule(Command, frozen=True):
+    """Create a schedule, or change it. It goes on as planned if nothing changes that decides when it runs."""
+
+    name: str
+    definition: Schedule
+
+
+class DeleteSchedule(Command, frozen=True):
+    name: str
+
+
+class DescribeSchedule(Command, frozen=True):
+    name: str
+
+
+class ListSchedules(Command, frozen=True):
+    offset: int = 0
+    limit: int = 1
+    access: Access = EVERYTHING  # Only what it sees.
+
+
+class RunSchedule(Command, frozen=True):
+    """Publish the message of a schedule now, out of turn. The answer is that of `PublishTopics`."""
+
+    name: str
+
+
+class RunDue(Command, frozen=True):
+    """Publish the message of the schedule that is due first, if one is due, and plan its next tick."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from msgspec import Struct
 
 from penstock.limits import NEVER_NS
-from penstock.model.access import EVERY_NAME, Access, Kind, Verb, scope_of
+from penstock.model.access import EVERY_NAME, Access, Verb, scope_of
+from penstock.model.access import Kind as AccessKind
+from penstock.model.commands import Command
+from penstock.model.event import Event
+from penstock.model.kinds import Kind
 from penstock.model.values import Nanos
 
 
@@ -39,7 +45,7 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return min((time for time in (self.expires, self.old_until) if time > now), default=NEVER_NS)
 
     def access(self, name: str) -> Access:
-        kind: Kind = "certificate" if self.certificate else "token"
+        kind: AccessKind = "certificate" if self.certificate else "token"
         return Access(name, map(scope_of, self.scopes), self.limits, kind)
 
     @property
@@ -49,3 +55,58 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def certificate_key(subject: str) -> str:
     return f"certificate {subject}"
+
+
+# ── Events: readers of the Event Log do not see them ──────────────────────────────────────────────────────────
+
+
+class TokenSet(Event, frozen=True):
+    """A token was created, changed or rotated."""
+
+    kind: ClassVar[Kind] = Kind.TOKEN_SET
+    token: str  # Its name.
+    definition: Token
+
+
+class TokenRevoked(Event, frozen=True):
+    kind: ClassVar[Kind] = Kind.TOKEN_REVOKED
+    token: str
+
+
+TOKEN_EVENTS: tuple[type[Event], ...] = (TokenSet, TokenRevoked)
+
+
+# ── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class SetToken(Command, frozen=True):
+    """Create a token, or change the one that has this name. `has_admins`: the settings name other administrators.
+    `was`: only if it is like this until now. Absent: however it is."""
+
+    name: str
+    token: Token
+    is_new: bool = False
+    has_admins: bool = False
+    was: Token | None = None
+
+
+class RotateToken(Command, frozen=True):
+    """Give a token a new secret. The old one stays valid for `grace_ns`."""
+
+    name: str
+    digest: str
+    grace_ns: Nanos = 0
+
+
+class RevokeToken(Command, frozen=True):
+    name: str
+    has_admins: bool = False  # As in `SetToken`.
+
+
+class DescribeToken(Command, frozen=True):
+    name: str
+
+
+class ListTokens(Command, frozen=True):
+    offset: int = 0
+    limit: int = 1

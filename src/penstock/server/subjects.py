@@ -48,10 +48,9 @@ from penstock.model.commands import (
 from penstock.model.consuming import Consume
 from penstock.model.permissions import ADMINISTER, AWAIT, BY_NUMBER, READ_THE_LOG, needs_of
 from penstock.model.probe import Head
-from penstock.model.schedule_commands import DescribeSchedule, RunSchedule
+from penstock.model.schedules import DescribeSchedule, RunSchedule
 from penstock.model.settings import QueueSettings
-from penstock.model.token_commands import DescribeToken, RevokeToken, RotateToken, SetToken
-from penstock.model.tokens import Token
+from penstock.model.tokens import DescribeToken, RevokeToken, RotateToken, SetToken, Token
 
 Needs = Callable[[Request], tuple[Need, ...]]
 SubjectOf = Callable[[Request, MessageIds], Subject]

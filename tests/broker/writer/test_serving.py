@@ -18,8 +18,7 @@ from penstock.model.commands import (
     Settle,
 )
 from penstock.model.kinds import Kind
-from penstock.model.schedule_commands import SetSchedule
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import Schedule, SetSchedule
 from penstock.model.settings import QueueSettings
 from tests.support.live_loop import ask, live, settled, until
 

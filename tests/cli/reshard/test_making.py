@@ -44,8 +44,7 @@ from penstock.model.commands import (
     PublishTopics,
     StageRows,
 )
-from penstock.model.schedule_commands import SetSchedule
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import Schedule, SetSchedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.storage.backup.making import Progress
 from penstock.storage.directory import DataDirectory

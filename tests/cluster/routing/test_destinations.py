@@ -50,16 +50,16 @@ from penstock.model.commands import (
 )
 from penstock.model.courier_commands import CheckDeadLetterQueue
 from penstock.model.probe import Probe
-from penstock.model.schedule_commands import (
+from penstock.model.schedules import (
     DeleteSchedule,
     DescribeSchedule,
     ListSchedules,
     RunSchedule,
+    Schedule,
     SetSchedule,
 )
-from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from penstock.model.token_commands import ListTokens
+from penstock.model.tokens import ListTokens
 from penstock.model.values import Version
 
 SHARDS = ShardMap(4, {"a": 0, "b": 1, "c": 2, "also-a": 0})

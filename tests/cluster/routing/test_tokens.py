@@ -23,8 +23,7 @@ from penstock.model.access import EVERYTHING
 from penstock.model.answers import Done, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, DeleteQueue
-from penstock.model.token_commands import RevokeToken
-from penstock.model.tokens import Token
+from penstock.model.tokens import RevokeToken, Token
 from penstock.model.values import Stage
 from tests.support.live_loop import shard_loop, until
 

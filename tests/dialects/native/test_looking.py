@@ -16,8 +16,7 @@ from penstock.model.answers import QueueDescription
 from penstock.model.client import Client
 from penstock.model.commands import Command, CreateQueue, DeleteQueue, UpdateQueue
 from penstock.model.settings import QueueSettings
-from penstock.model.token_commands import DescribeToken, SetToken
-from penstock.model.tokens import Token
+from penstock.model.tokens import DescribeToken, SetToken, Token
 from penstock.model.values import Stage
 from tests.support.engine_rig import Rig
 

@@ -29,8 +29,7 @@ from penstock.model.commands import (
 )
 from penstock.model.courier_commands import CheckDeadLetterQueue, Locate
 from penstock.model.kinds import Kind
-from penstock.model.schedule_commands import SetSchedule
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import Schedule, SetSchedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Cursor
 from tests.support.courier_rig import NEW_QUEUE, CourierRig

@@ -19,9 +19,9 @@ from penstock.model.commands import (
     UpdateQueue,
 )
 from penstock.model.probe import Head, Probe
-from penstock.model.schedule_commands import DescribeSchedule
+from penstock.model.schedules import DescribeSchedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from penstock.model.token_commands import RotateToken
+from penstock.model.tokens import RotateToken
 from tests.support.engine_rig import Rig, state_of
 
 PLAIN, HELLO = QueueSettings(), NewMessage(b"x")

@@ -20,9 +20,17 @@ from penstock.limits import (
 from penstock.model.answers import Answer, Refused, ScheduleDescription, ScheduleList
 from penstock.model.commands import DeleteQueue
 from penstock.model.events import Logged
-from penstock.model.schedule_commands import DeleteSchedule, DescribeSchedule, ListSchedules, RunSchedule, SetSchedule
-from penstock.model.schedule_events import ScheduleRan, ScheduleSet, ScheduleSkipped
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import (
+    DeleteSchedule,
+    DescribeSchedule,
+    ListSchedules,
+    RunSchedule,
+    Schedule,
+    ScheduleRan,
+    ScheduleSet,
+    ScheduleSkipped,
+    SetSchedule,
+)
 from tests.support.engine_rig import START_NS, Rig, state_of
 
 

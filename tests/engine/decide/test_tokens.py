@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
 from penstock.model.answers import Answer, Done, Refused, TokenDescription, TokenList
-from penstock.model.token_commands import DescribeToken, ListTokens, RevokeToken, RotateToken, SetToken
-from penstock.model.tokens import Token
+from penstock.model.tokens import DescribeToken, ListTokens, RevokeToken, RotateToken, SetToken, Token
 from tests.support.engine_rig import START_NS, Rig
 
 BOSS = Token(scopes=("admin:*",), digest="aa")

@@ -70,12 +70,10 @@ from penstock.model.events import (
     Unstaged,
 )
 from penstock.model.kinds import Kind
-from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import Schedule, ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
 from penstock.model.shard_events import Collected, Decided, Learned, Promised, Routed, Taken, Versioned
-from penstock.model.token_events import TokenRevoked, TokenSet
-from penstock.model.tokens import Token
+from penstock.model.tokens import Token, TokenRevoked, TokenSet
 from penstock.model.values import Position, Stage
 from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, write_durably
 from penstock.storage.log.decode import events_of

@@ -14,12 +14,10 @@ from penstock.limits import NEVER_NS
 from penstock.model import commands
 from penstock.model.audit import ACTS
 from penstock.model.commands import Command
-from penstock.model.schedule_commands import DeleteSchedule, SetSchedule
-from penstock.model.schedules import Schedule
+from penstock.model.schedules import DeleteSchedule, Schedule, SetSchedule
 from penstock.model.settings import QueueSettings, as_written, seconds
 from penstock.model.times import rfc3339
-from penstock.model.token_commands import RevokeToken, RotateToken, SetToken
-from penstock.model.tokens import Token
+from penstock.model.tokens import RevokeToken, RotateToken, SetToken, Token
 from penstock.model.values import Place
 
 Settings = dict[str, Any]

@@ -22,7 +22,7 @@ from penstock.model.client import Client
 from penstock.model.commands import Command, FinishMany, ListQueues, SettleMany
 from penstock.model.permissions import BY_NUMBER, NameOf, forbidden, only_seen, told
 from penstock.model.probe import Probe
-from penstock.model.schedule_commands import ListSchedules
+from penstock.model.schedules import ListSchedules
 from penstock.model.values import Stage
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from penstock.engine.schedules import Planned
 from penstock.limits import SCHEDULES_RUN_AT_ONCE, WAKES_MAX
 from penstock.model.answers import Answer, Delivery, Done, Receipt, Refused
 from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull, Tick
-from penstock.model.schedule_commands import RunDue
+from penstock.model.schedules import RunDue
 from penstock.model.values import Key, Stage
 from penstock.storage.port import BeingFetchedError
 

@@ -14,7 +14,7 @@ from penstock.broker.room import Room
 from penstock.broker.writer.port import Pending, Reply
 from penstock.cluster.links.codec import Ask, Hurry, Withdraw
 from penstock.errors import Reason
-from penstock.model import commands, courier_commands, schedule_commands, token_commands
+from penstock.model import commands, courier_commands, schedules, tokens
 from penstock.model.answers import Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command, Fetch, Publish
@@ -41,8 +41,8 @@ HARMLESS = _REPEATED_BY_ITS_SENDER | frozenset(
     (
         *(commands.DescribeQueue, commands.ListQueues, commands.DescribeObject, commands.LookUp),
         *(commands.AwaitMessage, commands.AwaitResult, commands.DescribeStaged, commands.ReadClaimed),
-        *(schedule_commands.DescribeSchedule, schedule_commands.ListSchedules),
-        *(token_commands.DescribeToken, token_commands.ListTokens),
+        *(schedules.DescribeSchedule, schedules.ListSchedules),
+        *(tokens.DescribeToken, tokens.ListTokens),
         *(courier_commands.Locate, courier_commands.CheckDeadLetterQueue, courier_commands.LearnChannel),
         *(courier_commands.ClaimKey, courier_commands.ReleaseKey, courier_commands.NameQueues, Probe),
     )

@@ -20,7 +20,7 @@ from penstock.broker.quotas.account import Scope
 from penstock.config.quotas import QuotaLimits
 from penstock.errors import ProtocolError
 from penstock.limits import LINK_FRAME_BYTES_MAX
-from penstock.model import commands, consuming, courier_commands, probe, schedule_commands, token_commands
+from penstock.model import commands, consuming, courier_commands, probe, schedules, tokens
 from penstock.model.access import EVERYTHING, NOBODY, Access, scope_of
 from penstock.model.answer_bytes import ANSWERS, QUERIES, AnyAnswer, kinds_in
 from penstock.model.commands import Command
@@ -35,7 +35,7 @@ _ARRAY = Layout(">IBI")  # The length, and the head of an array in msgpack.
 _ARRAY_OF_32_BITS = 0xDD
 
 
-COMMANDS = kinds_in(commands, consuming, courier_commands, schedule_commands, token_commands, probe)
+COMMANDS = kinds_in(commands, consuming, courier_commands, schedules, tokens, probe)
 
 if TYPE_CHECKING:
     AnyCommand = Command

@@ -17,7 +17,7 @@ from penstock.cluster.routing.cut_commands import Destination, Parts, by_shard
 from penstock.cluster.routing.pulls import pull
 from penstock.engine.routing import roots
 from penstock.errors import Reason
-from penstock.model import commands, courier_commands, schedule_commands, token_commands
+from penstock.model import commands, courier_commands, schedules, tokens
 from penstock.model.answers import (
     Answer,
     ObjectDescription,
@@ -205,7 +205,7 @@ def _all_done(answers: list[Any]) -> bool:
     return not isinstance(answers[-1], Refused)
 
 
-def _set_schedule(command: schedule_commands.SetSchedule, shards: ShardMap) -> int:
+def _set_schedule(command: schedules.SetSchedule, shards: ShardMap) -> int:
     """The shard of the queue that it publishes to. It may have been in another one before, which forgets it."""
     wanted = command.definition
     return shards.of_name(wanted.queue or roots(wanted.topics, wanted.object)[0])
@@ -270,7 +270,7 @@ def _the_one(answers: list[Any]) -> Answer:
     return found
 
 
-def _list_schedules(command: schedule_commands.ListSchedules, shards: ShardMap) -> Destination:
+def _list_schedules(command: schedules.ListSchedules, shards: ShardMap) -> Destination:
     """By name. Any shard may have all that are asked for."""
     end = command.offset + command.limit
     wanted = replace(command, offset=0, limit=end)
@@ -317,12 +317,12 @@ DESTINATIONS: dict[type[Command], Row | None] = {
     **dict.fromkeys((commands.CreateQueue, commands.UpdateQueue), _settings),
     Probe: _probe,
     **dict.fromkeys((commands.DeleteQueue, commands.DescribeQueue), _name),
-    schedule_commands.SetSchedule: _set_schedule,
+    schedules.SetSchedule: _set_schedule,
     **dict.fromkeys(
-        (schedule_commands.DeleteSchedule, schedule_commands.RunSchedule, schedule_commands.DescribeSchedule),
+        (schedules.DeleteSchedule, schedules.RunSchedule, schedules.DescribeSchedule),
         _schedule,
     ),
-    schedule_commands.ListSchedules: _list_schedules,
+    schedules.ListSchedules: _list_schedules,
     **dict.fromkeys(
         (
             *(commands.Finish, commands.Release, commands.Settle, commands.Extend, commands.AwaitMessage),
@@ -340,8 +340,8 @@ DESTINATIONS: dict[type[Command], Row | None] = {
     commands.DescribeObject: _describe_object,
     **dict.fromkeys(
         (
-            *(token_commands.SetToken, token_commands.RotateToken, token_commands.RevokeToken),
-            *(token_commands.DescribeToken, token_commands.ListTokens),
+            *(tokens.SetToken, tokens.RotateToken, tokens.RevokeToken),
+            *(tokens.DescribeToken, tokens.ListTokens),
             *(commands.StageRows, commands.CommitBatch, commands.DropStaged, commands.DescribeStaged),
         ),
         _administration,
@@ -364,7 +364,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
                 commands.Restore,
                 commands.SetAside,
             ),
-            *(commands.Tick, schedule_commands.RunDue),
+            *(commands.Tick, schedules.RunDue),
             *(courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit),
             *(courier_commands.CollectParcels, courier_commands.Locate, courier_commands.Recall),
             *(courier_commands.ClaimKey, courier_commands.ReleaseKey, courier_commands.NameQueues),

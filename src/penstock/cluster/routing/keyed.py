@@ -17,7 +17,7 @@ from penstock.model.commands import (
     PublishTopics,
     TakeRows,
 )
-from penstock.model.schedule_commands import RunSchedule
+from penstock.model.schedules import RunSchedule
 
 Key = tuple[str, bytes]  # An object and a key.
 

@@ -25,7 +25,7 @@ from penstock.model.courier_commands import (
     Recall,
     ReturnKeys,
 )
-from penstock.model.schedule_commands import SetSchedule
+from penstock.model.schedules import SetSchedule
 from penstock.model.values import Stage
 
 _TO_TOPICS = frozenset((PublishTopics, PublishOnce))

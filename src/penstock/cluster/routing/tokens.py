@@ -22,8 +22,7 @@ from penstock.limits import TOKENS_KNOWN_SECONDS_MAX
 from penstock.model.answers import Answer, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command
-from penstock.model.token_commands import RevokeToken, RotateToken, SetToken
-from penstock.model.tokens import Token
+from penstock.model.tokens import RevokeToken, RotateToken, SetToken, Token
 from penstock.model.values import Stage
 
 _CHANGES = frozenset((SetToken, RotateToken, RevokeToken))

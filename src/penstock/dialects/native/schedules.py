@@ -32,8 +32,15 @@ from penstock.model.access import Need
 from penstock.model.answers import Answer, Refused, ScheduleDescription, ScheduleList
 from penstock.model.cron import parse_cron
 from penstock.model.permissions import needs_of, require
-from penstock.model.schedule_commands import DeleteSchedule, DescribeSchedule, ListSchedules, RunSchedule, SetSchedule
-from penstock.model.schedules import CatchUp, Schedule
+from penstock.model.schedules import (
+    CatchUp,
+    DeleteSchedule,
+    DescribeSchedule,
+    ListSchedules,
+    RunSchedule,
+    Schedule,
+    SetSchedule,
+)
 from penstock.model.settings import QueueSettings, seconds
 from penstock.model.times import nanos_of, rfc3339
 from penstock.model.values import Nanos, Stage

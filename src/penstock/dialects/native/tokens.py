@@ -23,8 +23,7 @@ from penstock.limits import (
 from penstock.model.access import scope_of
 from penstock.model.answers import Answer, Refused, TokenDescription, TokenList
 from penstock.model.times import nanos_of, rfc3339
-from penstock.model.token_commands import DescribeToken, ListTokens, RevokeToken, RotateToken, SetToken
-from penstock.model.tokens import Token
+from penstock.model.tokens import DescribeToken, ListTokens, RevokeToken, RotateToken, SetToken, Token
 from penstock.model.values import Nanos
 
 _Scopes = Annotated[list[str], Meta(min_length=1, max_length=TOKEN_SCOPES_MAX)]

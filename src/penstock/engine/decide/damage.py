@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.engine.decide.draft import Draft
-from penstock.engine.decide.facts import facts_of
+from penstock.engine.decide.draft import Draft, facts_of
 from penstock.engine.decide.finish import is_held
 from penstock.engine.decide.search import Turn
 from penstock.errors import Reason

@@ -123,3 +123,10 @@ class Draft(Struct, gc=False):
         """Like `EngineState.find`, but None if this draft is done with the message."""
         found = self.state.find(queue, sequence)
         return None if found and self.done_with and (found[0].number, found[1]) in self.done_with else found
+
+
+Facts = tuple[Nanos, int, int, Nanos, int, int]
+
+
+def facts_of(queue: Queue, sequence: int, row: Row, now: Nanos) -> Facts:
+    return now, queue.number, sequence, row.created, row.receives, row.consumer

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock.engine.decide.administer import has_queue
-from penstock.engine.decide.draft import Draft
-from penstock.engine.decide.facts import facts_of
+from penstock.engine.decide.draft import Draft, facts_of
 from penstock.engine.decide.finish import is_held
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row

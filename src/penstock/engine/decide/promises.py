@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from penstock.engine.decide.draft import Draft
 from penstock.model.events import QueueChanged
-from penstock.model.schedule_events import ScheduleRemoved
+from penstock.model.schedules import ScheduleRemoved
 from penstock.model.shard_events import Promised
 from penstock.model.values import Nanos, Wish
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock.backoff import backoff_ns
-from penstock.engine.decide.draft import Draft
-from penstock.engine.decide.facts import Facts, facts_of
+from penstock.engine.decide.draft import Draft, Facts, facts_of
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState

@@ -32,16 +32,19 @@ from penstock.limits import (
 from penstock.model.answers import Done, Published, Refused, ScheduleDescription, ScheduleList
 from penstock.model.commands import NewMessage, PublishTopics
 from penstock.model.cron import parse_cron
-from penstock.model.schedule_commands import (
+from penstock.model.schedules import (
     DeleteSchedule,
     DescribeSchedule,
     ListSchedules,
     RunDue,
     RunSchedule,
+    Schedule,
+    ScheduleRan,
+    ScheduleRemoved,
+    ScheduleSet,
+    ScheduleSkipped,
     SetSchedule,
 )
-from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
-from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos, Wish
 

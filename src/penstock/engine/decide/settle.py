@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.engine.decide.draft import Draft
-from penstock.engine.decide.facts import Facts
+from penstock.engine.decide.draft import Draft, Facts
 from penstock.engine.decide.finish import finish_run, is_done_with, is_held_by, may_settle
 from penstock.engine.decide.retry import give_back
 from penstock.engine.queue import Queue

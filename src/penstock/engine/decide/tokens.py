@@ -8,9 +8,16 @@ from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.errors import Reason
 from penstock.limits import TOKENS_MAX
 from penstock.model.answers import CHANGED_MEANWHILE, Done, Refused, TokenDescription, TokenList
-from penstock.model.token_commands import DescribeToken, ListTokens, RevokeToken, RotateToken, SetToken
-from penstock.model.token_events import TokenRevoked, TokenSet
-from penstock.model.tokens import Token
+from penstock.model.tokens import (
+    DescribeToken,
+    ListTokens,
+    RevokeToken,
+    RotateToken,
+    SetToken,
+    Token,
+    TokenRevoked,
+    TokenSet,
+)
 
 _DONE = Done()
 

@@ -23,10 +23,10 @@ from penstock.model.events import (
     Unstaged,
 )
 from penstock.model.kinds import Kind
-from penstock.model.schedule_events import SCHEDULE_EVENTS
+from penstock.model.schedules import SCHEDULE_EVENTS
 from penstock.model.settings import QueueSettings
 from penstock.model.shard_events import Collected, Taken
-from penstock.model.token_events import TOKEN_EVENTS
+from penstock.model.tokens import TOKEN_EVENTS
 from penstock.model.values import Position
 from penstock.storage.log.batch import (
     DIGEST_BYTES,

@@ -29,9 +29,9 @@ from penstock.model.events import (
     UnchangedRun,
     Unstaged,
 )
-from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
+from penstock.model.schedules import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.shard_events import Collected, LearnedRun, Taken
-from penstock.model.token_events import TOKEN_EVENTS
+from penstock.model.tokens import TOKEN_EVENTS
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import (
     COMPLETE,
