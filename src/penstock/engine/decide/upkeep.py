@@ -1,5 +1,5 @@
-"""What the broker does by itself, or piece by piece, so that nothing blocks other clients: end what is due, delete all
-messages of a queue, write messages again so that an old segment can be removed, and forget names that nothing uses."""
+"""What the broker does by itself, or piece by piece, so that nothing blocks other clients: end what is due, delete
+all messages of a queue, write messages again so that an old segment can go, and forget names that nothing uses."""
 
 from __future__ import annotations
 
