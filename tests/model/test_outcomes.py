@@ -24,6 +24,7 @@ from penstock.model.kinds import ENDS
 from penstock.model.outcomes import Outcome, outcome_of, progress_of
 from penstock.model.story import fold
 from penstock.model.traces import Traced
+from penstock.model.waits import fate_of
 from tests.support.samples import logged
 
 ABOUT = (1, 1, 1001, 1, 7)  # Queue, sequence, created, receives, consumer.
@@ -54,7 +55,9 @@ def test_an_event_says_the_same_as_the_story(end: MessageEvent, outcome: str) ->
     assert whole
     assert (alone.outcome, alone.letter, alone.time) == (outcome, whole.letter, whole.time)
     assert whole.outcome == outcome
-    documents = [outcome_document("id", each, lambda number: f"consumer {number}") for each in (alone, whole)]
+    documents = [
+        outcome_document("id", fate_of(each, lambda number: f"consumer {number}")) for each in (alone, whole)
+    ]
     assert documents[0] == documents[1]
 
 

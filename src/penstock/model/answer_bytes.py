@@ -17,10 +17,12 @@ from penstock.model import (
     figures,
     health,
     jobs,
+    message_reports,
     metrics,
     pushes,
     queries,
     searches,
+    waits,
     workers,
 )
 from penstock.model.commands import Command
@@ -48,16 +50,14 @@ _MODULES = (
     figures,
     health,
     jobs,
+    message_reports,
     metrics,
     pushes,
     searches,
+    waits,
     workers,
 )
-_OF_QUESTIONS = [
-    each
-    for each in kinds_in(*_MODULES, searches, workers)
-    if not (issubclass(each, Command) or each.__name__[0] == "_")
-]
+_OF_QUESTIONS = [each for each in kinds_in(*_MODULES) if not (issubclass(each, Command) or each.__name__[0] == "_")]
 QUERIES = [each for each in _OF_QUESTIONS if issubclass(each, Query)]
 ANSWERS = list(dict.fromkeys([*kinds_in(answers), *[each for each in _OF_QUESTIONS if each not in QUERIES]]))
 _LISTS = frozenset((list, tuple))

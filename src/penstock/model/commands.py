@@ -45,8 +45,7 @@ class ListQueues(Command, frozen=True):
     offset: int = 0
     limit: int | None = None
     channels: bool = False  # Channels only.
-    # Only queues after the one with this time of creation and this number: so a list can be read in parts.
-    after: tuple[Nanos, int] = (0, 0)
+    after: tuple[Nanos, int] = (0, 0)  # Only queues after this time of creation and number, to read a list in parts.
     access: Access = EVERYTHING  # Only what it sees.
 
 

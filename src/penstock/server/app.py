@@ -108,13 +108,13 @@ class Application:
         idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
         consuming = Consuming(ids, config.http.body_bytes_max, _soon)
-        waiting = Waiting(services.waits, ids, services.log_reads.names.name, writer.refusal)
+        waiting = Waiting(asked, ids)
         self._mqs = mqs
         schedules = Schedules(clients.submit_as, ids, config.topics.new_queue)
         ruled = (nq, staging, publishing, consuming, waiting, schedules)
         self._body_rules = {route: dialect.body_rule for dialect in ruled for route in dialect.routes}
         later = self._later
-        search = Search(services.traces, ids, later, _soon, waiting, writer.refusal, asked)
+        search = Search(ids, _soon, waiting, asked)
         self.routes: http.Routes = {
             **mqs.routes,
             **nq.routes,

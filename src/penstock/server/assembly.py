@@ -47,10 +47,10 @@ from penstock.broker.turns import Turns
 from penstock.broker.writer.port import ServicePort
 from penstock.config.config import Config
 from penstock.model.consumers import ListConsumers
-from penstock.model.figures import ReadFigures, WatchFigures
 from penstock.model.health import ReadHealth
 from penstock.model.jobs import StartPurge, StartRedrive
-from penstock.model.searches import ReadScheduled, SearchMessages
+from penstock.model.message_reports import TraceMessage
+from penstock.model.waits import AwaitMessages
 from penstock.storage.directory import Identity
 
 
@@ -118,12 +118,12 @@ def assemble(
     stats = StatsService(writer, push.error, config.events.readers_max, courier, commits, disk)
     streams = EventStreams(writer, reads, partial(forms.event_writer, ids()), config.events, identity)
     workers, copied = WorkerReports(writer), backups(writer, reads, audit)
+    waits = Waits(writer, traces, departures, reads.names.name)
     answers: Answers = {
-        ReadFigures: stats.page,
+        **stats.answers,
+        TraceMessage: traces.report,
         **push.answers,
-        ReadScheduled: searches.scheduled,
-        SearchMessages: searches.search,
-        WatchFigures: stats.watch,
+        **searches.answers,
         **workers.answers,
         ListConsumers: consumers.consumers,
         **connections.answers,
@@ -149,14 +149,14 @@ def assemble(
         stats=stats,
         connections=connections,
         consumers=consumers,
-        questions=Questions(writer, audit, answers),
+        questions=Questions(writer, audit, answers, {AwaitMessages: waits.take}),
         lake_reads=LakeReads(writer, config.lake.directory),
         workers=workers,
         redrives=redrives,
         purges=purges,
         health=health,
         searches=searches,
-        waits=Waits(writer, traces, departures),
+        waits=waits,
         recalls=Recalls(writer, traces),
         traces=traces,
         event_streams=streams,

@@ -36,7 +36,7 @@ def client(scopes: str = "admin") -> Request:
 
 def questions(loop: Loop, answer: Any) -> Questions:
     audit = Audit(loop, MessageIds(bytes(ID_KEY_BYTES)), AuditConfig(enabled=False))
-    return Questions(loop, audit, dict.fromkeys((FindJob, StartPurge, ReadHealth), answer))
+    return Questions(loop, audit, dict.fromkeys((FindJob, StartPurge, ReadHealth), answer), {})
 
 
 async def answer_to(asked: Questions, query: Query, scopes: str = "admin") -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from penstock.dialects.native.message_document import traced_document
+from penstock.dialects.native.message_document import reported
+from penstock.dialects.wire.http import Response
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
+from penstock.model.access import EVERYTHING
 from penstock.model.events import (
     Completed,
     DeadLettered,
@@ -35,6 +38,7 @@ from penstock.model.events import (
     Succeeded,
     Unchanged,
 )
+from penstock.model.message_reports import report_of
 from penstock.model.story import Story, fold
 from penstock.model.traces import Traced
 
@@ -62,7 +66,10 @@ def about(time: int, consumer: int = 0, queue: int = 1, sequence: int = 1, recei
 def told(*events: Event, queued: tuple[tuple[int, int], ...] = ()) -> dict[str, Any]:
     story = fold(events, queued)
     traced = Traced((1, 1), story, None, {}, [], [], True, lambda number: NAMES[number], lambda number: f"q{number}")
-    return traced_document(traced, MessageIds(bytes(16)), raw=False)
+    found = reported(report_of(traced, EVERYTHING), MessageIds(bytes(16)), soon=lambda _: None, raw=False)
+    assert isinstance(found, Response)
+    document: dict[str, Any] = json.loads(found.body)
+    return document
 
 
 def flags(found: dict[str, Any]) -> str:

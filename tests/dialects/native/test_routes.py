@@ -35,8 +35,8 @@ ROOMS = (
     *(Queues(ANY), Channels(ANY, ANY), Publishing(IDS, QueueSettings(), 1, ANY), Consuming(IDS, 1, ANY)),
     *(
         Purges(ANY),
-        Search(ANY, IDS, ANY, ANY, ANY, ANY, ANY),
-        Waiting(ANY, IDS, ANY, ANY),
+        Search(IDS, ANY, ANY, ANY),
+        Waiting(ANY, IDS),
         EventLog(ANY, ANY, ANY),
     ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY, ANY)),

@@ -16,8 +16,10 @@ from penstock.broker.writer.port import ServicePort
 from penstock.errors import Fault, RequestError
 from penstock.limits import TRACES_MAX
 from penstock.model.answers import Found, Held
+from penstock.model.client import Client
 from penstock.model.commands import ListHeld, LookUp
 from penstock.model.events import Logged
+from penstock.model.message_reports import MessageReport, TraceMessage, report_of
 from penstock.model.story import fold
 from penstock.model.traces import Event, Traced, is_queued
 from penstock.model.values import Place
@@ -38,23 +40,23 @@ class MessageTraces(Service):
         self._traces = Traces()
         self._open = 0
 
-    async def message(self, place: Place, render: Callable[[Traced], _Rendered]) -> _Rendered:
-        """Everything known about a message, rendered in a thread."""
+    async def report(self, client: Client, query: TraceMessage) -> MessageReport:
         begin_bill("search_seconds_per_minute")
         if self._open >= TRACES_MAX:
             raise RequestError(Fault.LOOKUP_LIMIT, str(TRACES_MAX))
         self._open += 1
         try:
-            return await self.look_up(place, render, at_once=True)
+            access = client.access
+            return await self.look_up(query.place, lambda traced: report_of(traced, access), at_once=True)
         finally:
             self._open -= 1
 
     async def look_up(
         self, place: Place, render: Callable[[Traced], _Rendered], *, at_once: bool = False
     ) -> _Rendered:
-        """As `message`, for a caller that has a limit of its own. Ask the queues first, then read the log, so that
-        the log includes everything that led to their state. If the log shows further places of the message, repeat
-        this once for all of them."""
+        """For a caller that has a limit of its own; `render` runs in a thread. Ask the queues first, then read the
+        log, so that the log includes everything that led to their state. If the log shows further places of the
+        message, repeat this once for all of them."""
         places = {place}
         found: Found = await accepted(self.writer, LookUp(*place))
         while True:

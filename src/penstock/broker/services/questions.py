@@ -16,29 +16,34 @@ from penstock.broker.services.contract import Service, durable, unrefused
 from penstock.broker.writer.port import Answering, Reply, ServicePort
 from penstock.errors import DamagedLogError, PenstockError, Reason, RequestError
 from penstock.model.answers import Refused
-from penstock.model.client import Client
+from penstock.model.client import Client, Pending
 from penstock.model.permissions import NotAllowedError, denied
 from penstock.model.queries import INTERNAL, Act, Query, failure
 
 logger = logging.getLogger(__name__)
 
 Answers = dict[type[Query], Callable[[Client, Any], Awaitable[Any]]]
+AtOnce = dict[type[Query], Callable[[Client, Any, Reply], Pending | None]]
 _HANDED_OVER = Refused(Reason.UNAVAILABLE, "the shard is handed over")
 
 
 class Questions(Service):
-    def __init__(self, writer: ServicePort, audit: Audit, answers: Answers) -> None:
+    def __init__(self, writer: ServicePort, audit: Audit, answers: Answers, at_once: AtOnce) -> None:
+        """`at_once`: what needs no task, and may be hurried."""
         super().__init__(writer)
         self._audit = audit
         self.answers = answers
+        self.at_once = at_once
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    def take(self, client: Client, query: Query, reply: Reply) -> Answering | None:
+    def take(self, client: Client, query: Query, reply: Reply) -> Pending | None:
         """Call `reply` once, unless what is returned is cancelled first."""
         if (needs := query.needs()) and (refused := self.writer.refusal(client, needs)):
             reply(refused)
             return None
+        if at_once := self.at_once.get(type(query)):
+            return at_once(client, query, reply)
         task = asyncio.create_task(self._answer(client, query, reply))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -20,6 +20,7 @@ from penstock.broker.quotas.work import begin_bill, current_bill
 from penstock.broker.room import Taken
 from penstock.broker.services.contract import Service, resolve, unrefused
 from penstock.broker.services.log_reads import LogReads
+from penstock.broker.services.questions import Answers
 from penstock.broker.turns import Turns
 from penstock.broker.writer.port import ServicePort
 from penstock.errors import DamagedLogError, EventsRemovedError, Fault, RequestError
@@ -58,6 +59,7 @@ class Searches(Service):
         super().__init__(writer)
         self._reads = reads
         self._turns = turns
+        self.answers: Answers = {SearchMessages: self.search, ReadScheduled: self.scheduled}
 
     async def search(self, client: Client, query: SearchMessages) -> Messages | WrongCursor:
         if query.afters is not None:

@@ -24,6 +24,7 @@ from penstock.broker.services.contract import Service
 from penstock.broker.services.courier import Courier
 from penstock.broker.services.disk import DiskService
 from penstock.broker.services.hour import MINUTE, SAMPLE_SECONDS, Hour
+from penstock.broker.services.questions import Answers
 from penstock.broker.writer.port import ServicePort
 from penstock.engine.queue import Queue
 from penstock.errors import Fault, RequestError
@@ -100,6 +101,7 @@ class StatsService(Service):
     ) -> None:
         super().__init__(writer)
         self._courier, self._commits, self._disk = courier, commits, disk
+        self.answers: Answers = {ReadFigures: self.page, WatchFigures: self.watch}
         self._push_error = push_error
         self._watchers_max = watchers_max
         self._hour = Hour()

@@ -23,12 +23,16 @@ from penstock.broker.writer.port import ServicePort
 from penstock.errors import Fault, PenstockError, Reason, RequestError
 from penstock.limits import SECOND_NS, WAIT_GATHER_SECONDS, WAIT_LOOK_SECONDS, WAIT_TRACES_MAX, WAITED_MAX
 from penstock.model.answers import Answer, Refused
-from penstock.model.client import Cancelable
+from penstock.model.client import Cancelable, Client, Pending
+from penstock.model.commands import AwaitMessage
 from penstock.model.happening import Happening
 from penstock.model.kinds import ENDS, Kind
 from penstock.model.lifecycle import DELAYED, LEASED, READY
 from penstock.model.outcomes import Outcome, Part, Progress, Until, away, outcome_of, progress_of
+from penstock.model.queries import Failed, failure
+from penstock.model.traces import TextOf
 from penstock.model.values import Nanos, Place, Stage
+from penstock.model.waits import AwaitMessages, Fate, Waited, fate_of
 
 Reached = Outcome | PenstockError
 _UNKNOWN = (Reason.NO_MESSAGE, Fault.MESSAGE_REMOVED)
@@ -36,13 +40,43 @@ Reply = Callable[[Mapping[Place, Reached]], None]
 
 
 class Waits(Service):
-    def __init__(self, writer: ServicePort, traces: MessageTraces, departures: Departures) -> None:
+    def __init__(self, writer: ServicePort, traces: MessageTraces, departures: Departures, name: TextOf) -> None:
         super().__init__(writer)
+        self._name = name
         self.departures = departures
         self.tracing = asyncio.Semaphore(WAIT_TRACES_MAX)
         self.open: set[Wait] = set()
         self._traces = traces
         self._messages = 0
+
+    def take(self, client: Client, query: AwaitMessages, reply: Callable[[Waited | Failed], None]) -> Pending | None:
+        """The home of a message decides whether the client may wait for it; others are asked after that."""
+        is_asked_first = query.part in ("all", "home") and not query.reads
+        unknown = self._refused(client, query.places) if is_asked_first else {}
+        places = [place for place in query.places if place not in unknown]
+        seconds = 0 if unknown else query.seconds  # That is an answer already.
+
+        def give(reached: Mapping[Place, Reached]) -> None:
+            known = {place: self._shown(what) for place, what in reached.items()}
+            reply(Waited([*known.items(), *unknown.items()]))
+
+        if not places:
+            give({})
+            return None
+        try:
+            return self.begin(places, query.until, seconds, give, part=query.part)
+        except RequestError as error:
+            reply(failure(error))
+            return None
+
+    def _refused(self, client: Client, places: Iterable[Place]) -> dict[Place, Failed]:
+        found = {place: self.writer.refusal(client, AwaitMessage(*place)) for place in places}
+        return {place: Failed(each.reason.code, each.sentence) for place, each in found.items() if each}
+
+    def _shown(self, what: Reached) -> Fate | Failed:
+        if isinstance(what, Outcome):
+            return fate_of(what, self._name)
+        return Failed((what.error if isinstance(what, RequestError) else Fault.UNREADABLE).code, str(what))
 
     def begin(
         self, places: Sequence[Place], until: Until, seconds: float, reply: Reply, *, part: Part = "all"

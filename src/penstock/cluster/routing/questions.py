@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -14,8 +13,11 @@ from penstock.broker.shard_map import ShardMap
 from penstock.broker.writer.port import Answering, ClientPort, Reply
 from penstock.cluster.links.fellow import FellowOf, unknown
 from penstock.cluster.links.flows import at_one_moment, close, in_step
+from penstock.cluster.routing.asking import Asking, Lead, Leading, answer_of
 from penstock.cluster.routing.destinations import ADMINISTRATION
-from penstock.errors import Fault, Reason, RequestError
+from penstock.cluster.routing.messages import reported
+from penstock.cluster.routing.waits import awaited
+from penstock.errors import Fault, RequestError
 from penstock.limits import FIGURES_SECONDS_MAX, HEALTH_SECONDS_MAX
 from penstock.model import (
     backups,
@@ -25,13 +27,14 @@ from penstock.model import (
     figures,
     health,
     jobs,
+    message_reports,
     metrics,
     pushes,
     searches,
+    waits,
     workers,
 )
 from penstock.model.access import is_own
-from penstock.model.answers import Refused
 from penstock.model.client import Client
 from penstock.model.client import Pending as PendingAnswer
 from penstock.model.queries import (
@@ -107,8 +110,14 @@ class AtOneMoment(Struct, frozen=True):
         return self.join(elsewhere, states) if states else failure(RequestError(Fault.NO_MOMENT))
 
 
+class Led(Struct, frozen=True):
+    """Asked of one shard after another, as their answers lead. `lead` makes the answer."""
+
+    lead: Lead
+
+
 Joined = Everywhere | Counted | InStep | Cut | AtOneMoment
-Way = At | Joined
+Way = At | Joined | Led
 Row = Way | Callable[[Any], Way]
 
 
@@ -153,6 +162,8 @@ QUESTIONS: Final[dict[type[Query], Row]] = {
     **dict.fromkeys(
         (searches.SearchMessages, searches.ReadScheduled), _found_in(_NAMED, Cut(searches.parts, searches.joined))
     ),
+    waits.AwaitMessages: Led(awaited),
+    message_reports.TraceMessage: Led(reported),
     health.ReadHealth: Counted(health.worst, HEALTH_SECONDS_MAX),
     metrics.ReadMetrics: Counted(metrics.joined, FIGURES_SECONDS_MAX),
     event_log.DescribeLog: _one_or(Everywhere(event_log.described)),
@@ -190,6 +201,8 @@ class Questions:
         way = row(query) if callable(row) else row
         if isinstance(way, At):
             return self._ports[way.shard_of(query, self._shards)].ask(client, query, reply)
+        if isinstance(way, Led):
+            return Leading(way.lead, Asking(self._shards, self._ports, client), query, reply)
         return Answering(asyncio.create_task(self._answer(way, client, query, reply)))
 
     async def _answer(self, way: Joined, client: Client, query: Query, reply: Reply) -> None:
@@ -223,10 +236,10 @@ class Questions:
         """The answer of one shard. Of rows, it has as many as all shards together may have to show."""
         ask = self._ports[shard].ask
         if not isinstance(query, Pages):
-            return await _answer_of(ask, client, query)
-        answer = await _answer_of(ask, client, first_page(query))
+            return await answer_of(ask, client, query)
+        answer = await answer_of(ask, client, first_page(query))
         while isinstance(answer, Page) and answer.shown < answer.all and (more := next_page(query, answer.shown)):
-            page = await _answer_of(ask, client, more)
+            page = await answer_of(ask, client, more)
             if not isinstance(page, Page):
                 return page
             if not page.shown:
@@ -238,7 +251,7 @@ class Questions:
         shards = self._counted()
         if not shards:
             assert self._home, "a process without shards has somebody who answers"
-            return await _answer_of(self._home, client, query)
+            return await answer_of(self._home, client, query)
         answers = await asyncio.gather(*[self._soon(shard, row.seconds, client, query) for shard in shards])
         return row.join(query, answers)
 
@@ -246,8 +259,8 @@ class Questions:
         """Another process is not asked if it is silent."""
         fellow, ask = self._fellow(shard), self._ports[shard].ask
         if fellow is None or fellow.is_this:
-            return Heard(shard, fellow and fellow.number, await _answer_of(ask, client, query))
-        answer = None if fellow.is_late else await _answer_of(ask, client, query, seconds)
+            return Heard(shard, fellow and fellow.number, await answer_of(ask, client, query))
+        answer = None if fellow.is_late else await answer_of(ask, client, query, seconds)
         if answer is None or isinstance(answer, NoAnswer):  # Its process may have ended meanwhile.
             fellow = self._fellow(shard) or fellow
             answer = Absent(fellow.state, fellow.is_away)
@@ -268,26 +281,3 @@ async def _answers_of(asked: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
 def _drop(task: asyncio.Task[Any]) -> None:
     if not (task.cancelled() or task.exception()):
         close(task.result())
-
-
-async def _answer_of(ask: Ask, client: Client, query: Query, seconds: float | None = None) -> Any:
-    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    pending = ask(client, query, partial(_resolve, answered))
-    try:
-        async with asyncio.timeout(seconds or query.seconds_max):
-            return await answered
-    except (asyncio.CancelledError, TimeoutError) as error:
-        if pending:
-            pending.cancel()
-        if answered.done() and not answered.cancelled():
-            close(answered.result())
-        if isinstance(error, TimeoutError):
-            return Refused(Reason.UNAVAILABLE, "the process that has a shard does not answer in time")
-        raise
-
-
-def _resolve(answered: asyncio.Future[Any], answer: Any) -> None:
-    if not answered.done():
-        answered.set_result(answer)
-    else:
-        close(answer)  # Nobody waits for it any more.

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from penstock.dialects.native.event_text import EventWriter, headers_by_name
+from penstock.dialects.wire.http import Response, Stream
 from penstock.dialects.wire.json_bodies import message_field, text_or_base64
+from penstock.dialects.wire.pages import Soon, page
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
-from penstock.model.access import EVERYTHING, Access
+from penstock.model.access import Access
 from penstock.model.answers import Held
-from penstock.model.events import Logged, Unchanged
 from penstock.model.letters import SETTLES
-from penstock.model.story import Consumption, Stay
+from penstock.model.message_reports import Content, MessageReport, Standing, Taking
 from penstock.model.times import rfc3339_nanos
-from penstock.model.traces import STATUS, TextOf, Traced, is_queued
-from penstock.model.values import Nanos, Place
+from penstock.model.traces import STATUS, is_queued
+from penstock.model.values import Nanos
 
 Document = dict[str, Any]
 
@@ -83,92 +84,52 @@ def time_text(time: Nanos | None) -> str | None:
 # ── A message with its story ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _visible(traced: Traced, access: Access) -> Traced:
-    """Without the events in queues that the client may not read, and without the names of these queues."""
+def reported(report: MessageReport, ids: MessageIds, soon: Soon, *, raw: bool) -> Response | Stream:
+    """Everything that is known about a message."""
+    writer = EventWriter(ids, report.names.get, report.queues.get, raw=raw)
+    content = report.content
+    size = len(content.body or b"") if content else 0
+    size += sum([_EVENT_BYTES + len(event.body or b"") + len(event.result or b"") for event in report.events])
+    head = msgspec.json.encode(_beginning(report, ids, raw=raw)).removesuffix(b"}") + b',"events":['
+    return page(map(Raw, writer.lines(report.events)), size, soon, head, b"]}")
 
-    def queue(number: int) -> str | None:
-        name = traced.queue(number)
-        return name if access.reads(name) else None
 
-    shown = (event for event in traced.events if access.reads(traced.queue(event.queue)))
-    return traced._replace(events=shown, queue=queue)
+_EVENT_BYTES = 256  # About as much as the text of an event has beside the bodies.
 
 
-def traced_document(traced: Traced, ids: MessageIds, *, raw: bool, access: Access = EVERYTHING) -> Document:
-    """Everything that is known about a message, as far as the client may read it."""
-    if not access.sees_all:
-        traced = _visible(traced, access)
-    place, story, _, held_by_place, _, events, whole, name, queue = traced
-    all_queues = access.reads(None)
-    # The removal of a queue is an event of the messages that were still in it.
-    left = {stay.changed for stay in story.stays.values() if stay.letter == "D"}
-    shown = (event for event in events if event.sequence is not None or event.time in left)
-    lines = [Raw(line) for line in EventWriter(ids, name, queue, raw=raw).lines(shown)]
-    stays = story.places
-    settled = [delivery for delivery in story.consumptions if delivery.letter in _SETTLED]
-    confirmed = [delivery for delivery in story.consumptions if delivery.letter == "S"]
-    current = stays[story.current] if story.current else None
-    held = held_by_place.get(story.current) if story.current else next(iter(held_by_place.values()), None)
-    fetched = [delivery.fetched for delivery in story.consumptions if delivery.fetched is not None]
-    ended = all(stay.ended for stay in stays.values())
+def _beginning(report: MessageReport, ids: MessageIds, *, raw: bool) -> Document:
+    """All of it but the events."""
     return {
-        "id": ids.make(*place).decode(),
-        "queue": queue(place[0]),
-        "sequence": place[1],
-        "state": current.letter if current else None,
-        "status": STATUS[held.state] if held else "gone",
-        "queued": not ended,
-        "delivered": bool(settled),
-        "success": bool(confirmed),
-        "archived": ended and not held_by_place,
-        "confirmed": bool(confirmed),
-        "confirmedCount": len(confirmed),
-        **_content(traced, raw=raw),
-        "created": time_text(story.created),
-        "modified": time_text(story.modified),
-        "processed": time_text(story.processed),
-        "completed": time_text(story.completed),
-        "failed": time_text(story.failed),
-        "timestamps": {"consumed": time_text(min(fetched, default=None))},  # The name is that of the deliveries.
-        "visible_at": time_text(current.visible_at if current else None),
-        "expires_at": time_text(current.expires_at if current else None),
-        "receives": current.receives if current else 0,
-        "consumed": [
-            _consumption(delivery, name, queue)
-            for delivery in story.consumptions
-            if all_queues or queue(delivery.queue) is not None
-        ],
-        "places": [
-            _place(place, stay, ids, queue)
-            for place, stay in stays.items()
-            if all_queues or queue(place[0]) is not None
-        ],
-        "complete": whole,
-        "events": lines,
+        "id": ids.make(*report.place).decode(),
+        "queue": report.queue,
+        "sequence": report.place[1],
+        "state": report.letter,
+        "status": report.status,
+        "queued": report.is_queued,
+        "delivered": report.is_delivered,
+        "success": report.is_success,
+        "archived": report.is_archived,
+        "confirmed": report.is_success,
+        "confirmedCount": report.confirmed,
+        **(_content(report.content, raw=raw) if report.content else {}),
+        "created": time_text(report.created),
+        "modified": time_text(report.modified),
+        "processed": time_text(report.processed),
+        "completed": time_text(report.completed),
+        "failed": time_text(report.failed),
+        "timestamps": {"consumed": time_text(report.consumed)},  # The name is that of the deliveries.
+        "visible_at": time_text(report.visible_at),
+        "expires_at": time_text(report.expires_at),
+        "receives": report.receives,
+        "consumed": [_taking(each) for each in report.takings],
+        "places": [_standing(each, ids) for each in report.standings],
+        "complete": report.is_whole,
     }
 
 
-_SETTLED = (*SETTLES, "K")
-
-
-def _content(traced: Traced, *, raw: bool) -> Document:
-    """The payload, from the record that has it, or else from what the queue holds."""
-    content, held, name = traced.story.content, next(iter(traced.held.values()), None), traced.name
-    source = traced.content or content
-    if content is None:
-        facts = payload(held.topics, held.object, held.content_type, held.sender, held.priority) if held else {}
-    else:
-        texts = [
-            name(number) or "" for number in (content.topics, content.object, content.content_type, content.sender)
-        ]
-        facts = payload(texts[0], texts[1], texts[2], texts[3], content.priority)
-    parts = partial(_parts, content_type=facts.get("mimeType") or "", raw=raw)
-    if isinstance(content, Unchanged):  # Only the body is the same as that of the version it equals.
-        body = source.body if isinstance(source, Logged) else None
-        return facts | parts(body, key=content.key, headers=content.headers)
-    if isinstance(source, Logged):
-        return facts | parts(source.body, key=source.key, headers=source.headers)
-    return facts | (_held_parts(held, raw=raw) if held else {})
+def _content(content: Content, *, raw: bool) -> Document:
+    facts = payload(content.topics, content.object, content.content_type, content.sender, content.priority)
+    return facts | _parts(content.body, content.content_type, content.key, content.headers, raw=raw)
 
 
 def _parts(body: bytes | None, content_type: str, key: bytes, headers: bytes, *, raw: bool) -> Document:
@@ -183,24 +144,25 @@ def kept_fields(data: bytes) -> Document:
     return text_or_base64("headers", data) if named is None else named
 
 
-def _consumption(delivery: Consumption, name: TextOf, queue: TextOf) -> Document:
-    both = delivery.fetched is not None and delivery.settled is not None and delivery.letter != "K"
+def _taking(taking: Taking) -> Document:
+    fetched, settled, letter = taking.fetched, taking.settled, taking.letter
+    both = fetched is not None and settled is not None and letter != "K"
     return {
-        "consumerId": name(delivery.consumer) if delivery.consumer else None,
-        "queue": queue(delivery.queue),
-        "fetchedTS": time_text(delivery.fetched),
-        "confirmedTS": time_text(delivery.settled) if delivery.letter and delivery.letter in SETTLES else None,
-        "durationMS": ((delivery.settled or 0) - (delivery.fetched or 0)) // 1_000_000 if both else None,
-        "state": delivery.letter or "F",
-        **({"reason": delivery.reason} if delivery.reason else {}),
+        "consumerId": taking.consumer,
+        "queue": taking.queue,
+        "fetchedTS": time_text(fetched),
+        "confirmedTS": time_text(settled) if letter and letter in SETTLES else None,
+        "durationMS": ((settled or 0) - (fetched or 0)) // 1_000_000 if both else None,
+        "state": letter or "F",
+        **({"reason": taking.reason} if taking.reason else {}),
     }
 
 
-def _place(place: Place, stay: Stay, ids: MessageIds, queue: TextOf) -> Document:
+def _standing(standing: Standing, ids: MessageIds) -> Document:
     return {
-        "id": ids.make(*place).decode(),
-        "queue": queue(place[0]),
-        "sequence": place[1],
-        "state": stay.letter,
-        "queued": not stay.ended,
+        "id": ids.make(*standing.place).decode(),
+        "queue": standing.queue,
+        "sequence": standing.place[1],
+        "state": standing.letter,
+        "queued": standing.is_queued,
     }

@@ -9,13 +9,13 @@ import base64
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from penstock.dialects.native.jobs import JobRoutes
-from penstock.dialects.native.message_document import held_document, time_text, traced_document
+from penstock.dialects.native.message_document import held_document, reported, time_text
 from penstock.dialects.native.parameters import Given, flag, moment, number, once, parameters, time_of
 from penstock.dialects.native.wait import Waiting
 from penstock.dialects.wire import http
@@ -35,10 +35,10 @@ from penstock.limits import (
 )
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer, Refused, ScheduledAt
-from penstock.model.commands import Cancel, Command, Criteria, Delete, LookUp, Redrive, Reschedule
+from penstock.model.commands import Cancel, Command, Criteria, Delete, Redrive, Reschedule
 from penstock.model.jobs import Order, StartRedrive
+from penstock.model.message_reports import TraceMessage
 from penstock.model.searches import Cursor, Messages, ReadScheduled, SearchMessages, WrongCursor
-from penstock.model.traces import Traced
 from penstock.model.values import Place
 
 CRITERIA = (
@@ -49,32 +49,13 @@ _TIMES = frozenset(("since", "until", "ready_since", "ready_until"))
 STATES = ("ready", "delayed", "leased", "kept", "damaged", "Q", "R", "F", "B")
 
 
-class Tracing(Protocol):
-    """The service that reads everything that was logged about a message."""
-
-    async def message(self, place: Place, render: Callable[[Traced], http.Response]) -> http.Response:
-        """Raises `RequestError`. `render` is called in a thread."""
-
-
 class Search:
     """Requests in, criteria out; messages in, responses out."""
 
-    def __init__(
-        self,
-        tracing: Tracing,
-        ids: MessageIds,
-        later: http.Later,
-        soon: Soon,
-        waiting: Waiting,
-        refusal: http.Refusal,
-        asked: http.Asked,
-    ) -> None:
-        self._refusal = refusal
+    def __init__(self, ids: MessageIds, soon: Soon, waiting: Waiting, asked: http.Asked) -> None:
         self._waiting = waiting
         self._asked = asked
-        self._later = later
         self._soon = soon
-        self._tracing = tracing
         self._redrives = JobRoutes("redrive", "redrives", asked)
         self._ids = ids
         self.routes: http.Routes = {
@@ -95,16 +76,19 @@ class Search:
 
     def _message(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         given = parameters(request, "raw", "until", "wait")
-        render = partial(traced_document, ids=self._ids, access=request.access, raw=flag(given, "raw", default=False))
+        render = partial(reported, ids=self._ids, soon=self._soon, raw=flag(given, "raw", default=False))
         place = self._ids.find(segment)
         if place is None:
             return http.error_response(Reason.NO_MESSAGE)
-        http.check(self._refusal(request, LookUp(*place)))
 
         def document() -> http.Awaited:
-            return self._later(self._tracing.message(place, lambda traced: http.json_response(200, render(traced))))
+            return self._asked(request, TraceMessage(place), render)
 
-        return self._waiting.before(place, given, document) if "until" in given or "wait" in given else document()
+        return (
+            self._waiting.before(request, place, given, document)
+            if "until" in given or "wait" in given
+            else document()
+        )
 
     def _delete(self, _: http.Request, segment: bytes) -> http.Response | http.Call:
         place = self._ids.find(segment)

@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def page(
-    documents: Iterable[dict[str, Any]], body_bytes: int, soon: Soon, head: bytes = b"[", tail: bytes = b"]"
+    documents: Iterable[Any], body_bytes: int, soon: Soon, head: bytes = b"[", tail: bytes = b"]"
 ) -> Response | Stream:
     """`body_bytes`: of all messages. `documents` are made when they are needed: that is most of the work."""
     pieces = _pieces(documents, head, tail)
@@ -26,7 +26,7 @@ def page(
     return Stream(200, JSON, _Page(pieces, soon, body_bytes))
 
 
-def _pieces(documents: Iterable[dict[str, Any]], head: bytes, tail: bytes) -> Iterator[bytes]:
+def _pieces(documents: Iterable[Any], head: bytes, tail: bytes) -> Iterator[bytes]:
     piece = bytearray(head)
     for index, document in enumerate(documents):
         piece += b"," + _encode(document) if index else _encode(document)

@@ -15,9 +15,7 @@ from penstock.cluster.routing.destinations import ADMINISTRATION
 from penstock.dialects.wire import http
 from penstock.ids import MessageIds
 from penstock.server.front.asking import Merge
-from penstock.server.front.documents import message
 from penstock.server.front.logs import events
-from penstock.server.front.waits import wait
 
 ShardOf = Callable[[http.Request, ShardMap, MessageIds], int]
 
@@ -64,9 +62,9 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/publish", 2): HERE,
     (b"v1/confirm", 2): HERE,
     (b"v1/extend", 2): HERE,
-    (b"v1/wait", 2): wait,
+    (b"v1/wait", 2): HERE,
     **dict.fromkeys([(b"v1/search", 2), (b"v1/schedule", 2)], HERE),
-    (b"v1/messages", 3): {b"GET": message, b"HEAD": message, b"DELETE": HERE},
+    (b"v1/messages", 3): HERE,
     (b"v1/schedule", 3): HERE,
     **dict.fromkeys([(b"v1/redrive", 2), (b"v1/redrive", 3), (b"v1/purges", 2), (b"v1/purges", 3)], HERE),
     (b"v1/objects", 4): HERE,
