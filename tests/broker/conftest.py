@@ -1,3 +1,5 @@
+"""The log of a broker in this process."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
