@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, cycle
 from time import monotonic
+from typing import NamedTuple
 
 from websockets.exceptions import WebSocketException
 
@@ -92,6 +93,28 @@ class Told:
             self.wrong.append(f"{way}: {body} was gone when it was finished, and nobody else had finished it")
 
 
+class Checked(NamedTuple):
+    """What a storm has shown in the end, in messages."""
+
+    stored: int
+    refused: int
+    finished: int
+    popped: int
+    cut_off: int  # Of clients whose connection broke.
+    popped_by_nobody: int  # Of the same clients.
+    in_flight: int
+    unknown: dict[str, int]  # Outcomes, by way.
+    false: dict[str, int]  # Answers that were not true.
+    examples: dict[str, str]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.stored:,} stored, {self.refused:,} refused, {self.finished:,} finished, {self.popped:,} popped;"
+            f" of clients that were cut off {self.cut_off:,}, and {self.popped_by_nobody} popped;"
+            f" {self.in_flight:,} in flight, {sum(self.unknown.values())} outcome unknown {self.unknown}"
+        )
+
+
 class Storm:
     def __init__(self, site: Site, seed: int) -> None:
         self.told = Told()
@@ -129,10 +152,6 @@ class Storm:
         wait_until(lambda: self._errors or self.told.answers >= wanted, "answers", 120)
         assert not self._errors, self._errors
         self.in_flight += self._unanswered.total()
-
-    @property
-    def unknown(self) -> int:
-        return self.told.count(Fate.UNKNOWN)
 
     # ── Clients ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -265,8 +284,8 @@ class Storm:
 
     # ── In the end ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def check(self, site: Site) -> str:
-        """Every answer was true. What was seen, in a few lines."""
+    def check(self, site: Site) -> Checked:
+        """Whether every answer was true, and what was seen."""
         for queue in self.popped:
             self._pop_the_rest(site, queue)
         told, held = self.told, Counter(body for queue in WORK for body in bodies_in(site, queue))
@@ -283,11 +302,17 @@ class Storm:
         missing = sum(each.missing for each in self.popped.values())
         if len(lost) > missing:
             problems["acknowledged, and lost"] = self._by_way(lost)
-        assert not any(problems.values()), {what: found for what, found in problems.items() if found}
-        return (
-            f"{len(told.stored):,} stored, {len(told.refused):,} refused, {len(told.finished):,} finished,"
-            f" {told.popped.total():,} popped; of clients that were cut off {told.cut_off:,}, and {missing} popped;"
-            f" {self.in_flight:,} in flight, {self.unknown} outcome unknown {self._unknown()}"
+        return Checked(
+            len(told.stored),
+            len(told.refused),
+            len(told.finished),
+            told.popped.total(),
+            told.cut_off,
+            missing,
+            self.in_flight,
+            {way: each[Fate.UNKNOWN] for way, each in told.fates.items() if each[Fate.UNKNOWN]},
+            {what: len(found) for what, found in problems.items() if found},
+            {what: str(found)[:2000] for what, found in problems.items() if found},
         )
 
     def _pop_the_rest(self, site: Site, queue: str) -> None:
@@ -307,6 +332,3 @@ class Storm:
         for body in sorted(bodies)[:100]:
             found.setdefault(self.told.way_of[body], []).append(body)
         return found
-
-    def _unknown(self) -> dict[str, int]:
-        return {way: each[Fate.UNKNOWN] for way, each in self.told.fates.items() if each[Fate.UNKNOWN]}

@@ -7,6 +7,7 @@ what was popped has gone to somebody. Next to nothing has an unknown outcome.
     TORTURE=long      500 kills of workers and 50 stops, 200 replacements of nodes and 10 failovers of PostgreSQL;
                       otherwise 2 kills, and 2 replacements
     TORTURE_TIMES=N   N of each
+    TORTURE_SUMS=FILE each storm adds what it has shown; `python -m tests.torture.sums FILE` shows the sums
     TORTURE_SEED=N    the choices of an earlier run (the kernel's scheduling is not ours to repeat)
 """
 
@@ -17,8 +18,10 @@ import random
 import secrets
 import signal
 import time
-from collections.abc import Callable
-from itertools import cycle, islice
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import cycle, islice, repeat
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,7 @@ from tests.support.postgres import Postgres
 from tests.support.replacing import Replace, hand_over, kill, stand_still
 from tests.support.storm import WORK, Storm
 from tests.support.waiting import wait_until
+from tests.torture.sums import Slice, note
 
 SHARDS = 6
 assert {ShardMap(SHARDS).of_name(name) for name in WORK} == set(range(SHARDS))
@@ -78,22 +82,31 @@ def test_answers_are_true_whatever_becomes_of_workers(
     chance, broker = random.Random(SEED), Broker(tmp_path / "data", PATIENCE, flags=WORKERS).start()
     try:
         unknown_share_max = 0.0 if fault is kill_one else UNKNOWN_SHARE_MAX
-        said = storm_over(broker, count, lambda _: fault(broker, chance), unknown_share_max)
+        faults = repeat((f"worker {fault.__name__}", lambda _: fault(broker, chance)), count)
+        said = storm_over(broker, faults, unknown_share_max)
     finally:
         broker.stop()
     with capsys.disabled():
-        print(f"\n{fault.__name__}, {count} times, {said}")
+        print(f"\n{said}")
 
 
-def storm_over(site: Site, count: int, fault: Callable[[Storm], object], unknown_share_max: float) -> str:
-    storm, began = Storm(site, SEED), time.monotonic()
+Fault = tuple[str, Callable[[Storm], object]]  # With its name.
+
+
+def storm_over(site: Site, faults: Iterable[Fault], unknown_share_max: float) -> str:
+    """Try them all, and check every answer. If one was not true, that is noted too."""
+    storm, began, tried = Storm(site, SEED), time.monotonic(), Counter[str]()
     with storm.blowing():
-        for _ in range(count):
+        for name, fault in faults:
             storm.grow(BETWEEN)
             fault(storm)
+            tried[name] += 1
         storm.grow(BETWEEN)
-    said = f"seed {SEED}, {time.monotonic() - began:.0f} s: {storm.check(site)}"
-    assert storm.unknown <= unknown_share_max * storm.in_flight, said
+    checked = storm.check(site)
+    note(Slice(SEED, tried, round(time.monotonic() - began, 1), checked))
+    assert not checked.false, checked.examples
+    said = f"{dict(tried)}, seed {SEED}: {checked}"
+    assert sum(checked.unknown.values()) <= unknown_share_max * checked.in_flight, said
     return said
 
 
@@ -101,7 +114,7 @@ def test_answers_are_true_whatever_becomes_of_nodes(
     postgres: Postgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     count = times(2, 200)
-    store, turns = postgres.new_store(SHARDS), islice(cycle(REPLACEMENTS), count)
+    store = postgres.new_store(SHARDS)
     with nodes_on(store, tmp_path, NODES, LEASE, PATIENCE) as nodes:
         order = cycle(nodes)
 
@@ -109,16 +122,17 @@ def test_answers_are_true_whatever_becomes_of_nodes(
             if not node.running:
                 node.start()
 
-        def replace(storm: Storm) -> None:
-            seconds.append(next(turns)(next(order), storm.served, come_back))
+        def replaced(storm: Storm, how: Replace) -> None:
+            seconds.append(how(next(order), storm.served, come_back))
 
         seconds: list[float] = []
-        said = storm_over(Balanced(nodes), count, replace, UNKNOWN_SHARE_MAX)
+        faults = [(f"node {how.__name__}", partial(replaced, how=how)) for how in islice(cycle(REPLACEMENTS), count)]
+        said = storm_over(Balanced(nodes), faults, UNKNOWN_SHARE_MAX)
         until(lambda: is_balanced(store, NODES))
         for node in nodes:
             node.stop()
     with capsys.disabled():
-        print(f"\n{count} replacements of nodes, served again after {max(seconds):.2f} s at worst, {said}")
+        print(f"\nserved again after {max(seconds):.2f} s at worst, {said}")
 
 
 def test_answers_are_true_when_the_postgresql_of_nodes_fails_over(
@@ -135,8 +149,8 @@ def test_answers_are_true_when_the_postgresql_of_nodes_fails_over(
             pair.fail_over()
             storm.served.since(began)
 
-        said = storm_over(Balanced(nodes), count, fail_over, UNKNOWN_SHARE_MAX)
+        said = storm_over(Balanced(nodes), repeat(("failover", fail_over), count), UNKNOWN_SHARE_MAX)
         for node in nodes:
             node.stop()
     with capsys.disabled():
-        print(f"\n{count} failovers, {said}")
+        print(f"\n{said}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -154,8 +155,9 @@ def _hangs_for_copies(part: Part, _: Any, several: Any) -> bool:
 
 
 def _hangs_for_one_queue(part: Part, one: Any, several: Any) -> bool:
-    """Of a pull of several queues."""
-    pulled = several.answer["body"].get("messages", {}) if isinstance(several.answer["body"], dict) else {}
+    """Of a pull of several queues, which has their last numbers if there are no messages."""
+    body = several.answer["body"]
+    pulled = body.get("messages", body) if isinstance(body, dict) else {}
     return _hangs(part) and None in pulled.values()
 
 
@@ -190,8 +192,24 @@ def _names_more(part: Part, one: Any, several: Any) -> bool:
     return one.state == several.state and set(part.one) < set(part.several)
 
 
-def _is_made_anew(_: Part, one: Any, several: Any) -> bool:
-    return (one.answer["status"], several.answer["status"]) == (200, 201)
+def _is_repeated(part: Part, *_: Any) -> bool:
+    """The same request with the same key was there before."""
+    *before, step = part.before
+    return isinstance(step, Http) and "Idempotency-Key" in step.headers and step in before
+
+
+def _has_moved(part: Part, one: Any, several: Any) -> bool:
+    """A schedule was changed to publish elsewhere."""
+    if part.at == "answer.status":
+        return (part.one, part.several) == (200, 201)
+    changed = Counter(
+        (step.target, str(value))
+        for step in part.before
+        if isinstance(step, Http) and step.target.startswith("/v1/schedules/") and isinstance(step.body, dict)
+        for value in (step.body.get("queue") or step.body.get("topics"),)
+        if value
+    )
+    return max(Counter(target for target, _ in changed).values(), default=0) > 1
 
 
 def _is_over_queues(part: Part, *_: Any) -> bool:
@@ -255,11 +273,11 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     ),
     Difference(
         "schedules that move are new",
-        "A schedule that is changed to publish to a queue of another shard is a new one there",
-        "(PUT|PATCH) /v1/schedules/.*",
-        r"answer\.(status|body\..*)",
-        _is_made_anew,
-        ends=True,
+        "A schedule that is changed to publish to a queue of another shard is a new one there: the answer is 201, and"
+        " its runs count from 0.",
+        "(GET|PUT|PATCH) /v1/schedules.*",
+        r"answer\.(status|body\.(schedules\[\d+\]\.)?(created|runs|last_\w+))",
+        _has_moved,
     ),
     Difference(
         "queues made together",
@@ -331,6 +349,14 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         r"(answer\.body|state).*",
         _is_known_at_home,
         ends=True,
+    ),
+    Difference(
+        "channels of repeated answers",
+        "An answer that is repeated for an `Idempotency-Key` names the channels of other shards that get such"
+        " messages now.",
+        "POST .*",
+        r"answer\.body(\[\d+\])?\.channels",
+        _is_repeated,
     ),
     Difference(
         "searches go by numbers",

@@ -13,6 +13,10 @@ def _ask(method: str, target: str, body: Any = None) -> Step:
     return Http(ADMIN, method, target, body)
 
 
+def _once(stamp: str, body: Any) -> Step:
+    return Http(ADMIN, "POST", "/v1/publish", body, {"Idempotency-Key": stamp})
+
+
 def _hang(stamp: str) -> Step:
     return Hang(f"a-{stamp}", 0, 40)
 
@@ -107,6 +111,12 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
     "more are named": lambda stamp: (
         _ask("PUT", f"/v1/queues/b-{stamp}", {"message_deduplication": True}),
         *(_ask("POST", "/v1/publish", _to(f"a-{stamp}", f"b-{stamp}")) for _ in range(2)),
+    ),
+    "channels of repeated answers": lambda stamp: (
+        _with_channel(stamp)[0],
+        _once(stamp, _to(f"a-{stamp}.red")),
+        _ask("DELETE", f"/v1/channels/h-{stamp}"),
+        _once(stamp, _to(f"a-{stamp}.red")),
     ),
     "searches go by numbers": lambda stamp: (
         *(_ask("POST", "/v1/publish", _to(f"{letter}-{stamp}") | {"object": f"o-{stamp}"}) for letter in "abcdefgh"),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.http_client import Connection, Response
@@ -63,6 +63,7 @@ class Player:
         self._known = Known(stamp)
         self._connections: dict[str, Connection] = {}
         self._conversations: dict[str, LineClient | WsClient] = {}
+        self._asked_last: Http | None = None
         self._asked: dict[str, str] = {}  # The method of the request that waits on a connection.
         self._queues: dict[tuple[str, int], str] = {}  # By conversation and label.
         self._heard: dict[str, list[Any]] = {}
@@ -75,6 +76,8 @@ class Player:
 
     def play(self, step: Step) -> Seen:
         seen = Seen(heard=self._heard)
+        if isinstance(step, Http):
+            step = self._asked_last = self._filled(step)
         if isinstance(step, Hang):
             self._hang(step)
         elif isinstance(step, Back):
@@ -109,9 +112,9 @@ class Player:
         return not pulled or "results" in step.body or all(map(self._twin.is_away, pulled))
 
     def look_again(self, step: Step, seen: Seen) -> None:
-        """Something may have been under way."""
-        if isinstance(step, Http) and _is_look(step):
-            seen.answer = self._known.response(self._request(step))
+        """Something may have been under way. The same is asked as before, whatever the twin has shown since."""
+        if isinstance(step, Http) and _is_look(step) and self._asked_last:
+            seen.answer = self._known.response(self._request(self._asked_last))
         self._look(seen)
 
     def _look(self, seen: Seen) -> None:
@@ -145,11 +148,12 @@ class Player:
             headers["Authorization"] = f"Bearer {self._twin.tokens[step.who]}"
         if body is not None and not isinstance(body, str):
             headers.setdefault("Content-Type", "application/json")
-        target = self._known.fill(step.target)
-        connection.send_request(step.method, target, headers, None if body is None else self._encoded(body))
+        connection.send_request(step.method, step.target, headers, None if body is None else _encoded(body))
 
-    def _encoded(self, body: Any) -> bytes:
-        return body.encode() if isinstance(body, str) else json.dumps(self._known.fill_all(body)).encode()
+    def _filled(self, step: Http) -> Http:
+        """With what it refers to."""
+        body = step.body if isinstance(step.body, str) else self._known.fill_all(step.body)
+        return structs.replace(step, target=self._known.fill(step.target), body=body)
 
     def _begin(self, step: Http) -> None:
         if step.on in self._asked:
@@ -179,7 +183,7 @@ class Player:
 
     def _say(self, step: Say) -> None:
         client = self._conversations.get(step.on) or self._open(step.on)
-        said = self._encoded(step.what)
+        said = _encoded(step.what if isinstance(step.what, str) else self._known.fill_all(step.what))
         if isinstance(step.what, dict) and isinstance(step.what.get("label"), int):
             self._queues[step.on, step.what["label"]] = str(step.what.get("queue"))
         if isinstance(client, LineClient):
@@ -255,6 +259,10 @@ class Player:
                 self._request(Http(ADMIN, "DELETE", f"/v1/{kind}/{each}"))
         for target in (f"/v1/tokens/t-{self._stamp}", f"/v1/workers/w-{self._stamp}"):
             self._request(Http(ADMIN, "DELETE", target))
+
+
+def _encoded(body: Any) -> bytes:
+    return body.encode() if isinstance(body, str) else json.dumps(body).encode()
 
 
 def _no_answer(what: str) -> Response:
