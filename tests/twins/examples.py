@@ -149,6 +149,9 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
 }
 
 ALIKE: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
+    "queues are named in the order of topics": lambda stamp: (
+        _ask("POST", "/v1/publish", _to(*[f"{letter}-{stamp}.x" for letter in "abcdefgh"])),
+    ),
     "the first of several outcomes counts": lambda stamp: (
         _ask("POST", "/v1/publish", _to(f"b-{stamp}")),
         _ask("GET", f"/v1/queues/b-{stamp}/messages?consumer=ben"),

@@ -403,10 +403,12 @@ class _PublishingForAll(_PublishingVersions):
 
     def _name_those_elsewhere(self, run: _Run, message: NewMessage) -> None:
         """Couriers take the messages to these queues too. Their channels are not known here."""
-        names = tuple([name for name in roots(message.topics, "") if self._draft.state.is_elsewhere(name)])
-        for index in run.indexes if names else ():
+        names = roots(message.topics, "")
+        elsewhere = {name for name in names if self._draft.state.is_elsewhere(name)}
+        for index in run.indexes if elsewhere else ():
             answer = self._answers[index]
-            self._answers[index] = replace(answer, queues=answer.queues + names)
+            named = elsewhere.union(answer.queues)
+            self._answers[index] = replace(answer, queues=tuple([name for name in names if name in named]))
 
 
 def _options(run: _Run, message: NewMessage) -> int:
