@@ -10,13 +10,14 @@ from unittest.mock import patch
 from penstock.broker import recovery
 from penstock.broker.services.channels_elsewhere import ChannelsElsewhere
 from penstock.cluster.links import calls
-from penstock.cluster.routing import own_port, pulls, router
+from penstock.cluster.routing import merged_events, own_port, pulls, router
 from penstock.cluster.workers.lookout import Lookout
+from penstock.dialects.native import event_log
 from penstock.engine.decide import administer, schedules
 from penstock.engine.history import History, SharedHistory
 from penstock.model.answers import Refused
+from penstock.model.event_log import Word
 from penstock.model.values import Compared
-from penstock.server.front import logs, merged_events
 
 Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -57,8 +58,8 @@ _PULLED = pulls._pulled
 _MARK = merged_events.LogReader.mark
 
 
-def _marks_nothing(reader: merged_events.LogReader, position: bytes, word: bytes, _: Any) -> None:
-    _MARK(reader, position, word, b"")
+def _marks_nothing(reader: merged_events.LogReader, position: bytes, word: Word, _: Any) -> None:
+    _MARK(reader, position, word, -1)
 
 
 BUGS: Final[dict[str, Bug]] = {
@@ -67,7 +68,7 @@ BUGS: Final[dict[str, Bug]] = {
     "a process that stands still is not noticed": _instead(Lookout, "_look_after", _notices_nobody),
     "parts are carried out before permission is asked for": _instead(router, "forbidden", lambda *_: None),
     "the beginning of all logs is refused": lambda: patch.dict(
-        logs._EACH, {name: start for name, start in logs._EACH.items() if name != "0"}, clear=True
+        event_log._EACH, {name: start for name, start in event_log._EACH.items() if name != "0"}, clear=True
     ),
     "a pull is refused if one of its queues is away": _instead(pulls, "_pulled", _is_any_refused),
     "content is compared with the versions of one shard": _all_of(

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import field
+from msgspec.structs import replace
 
-from penstock.limits import (
-    NEVER_NS,
-    RANGE_BYTES_DEFAULT,
-)
-from penstock.model.access import EVERYTHING, Access
-from penstock.model.queries import Reading
+from penstock.limits import NEVER_NS, RANGE_BYTES_DEFAULT
+from penstock.model.queries import Query, Reading
 from penstock.model.values import Nanos, Packed
 
 OFFSET_MAX = (1 << 63) - 1
@@ -25,11 +22,13 @@ class From(NamedTuple):
     part: int = 0
 
 
-Format = Literal["json", "sse", "arrow"]
+class ReadEvents(Reading, frozen=True, kw_only=True):
+    """Events in the order of their times: a flow of `Events`, or of bytes in Arrow. Only those of queues that the
+    client may read."""
 
-
-class EventQuery(Struct, frozen=True, kw_only=True):
     start: From | Literal["earliest", "latest"] = "earliest"
+    starts: tuple[From, ...] = ()  # Of several shards, one each. Empty: all begin at `start`.
+    shard: int | None = None  # None: all shards.
     since: Nanos = 0
     until: Nanos = NEVER_NS  # Without it.
     caused_by: str = ""  # Only messages that were published because of the one with this id.
@@ -41,9 +40,60 @@ class EventQuery(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     bodies: bool = True
     raw: bool = False  # JSON as text too.
-    format: Format = "json"
-    is_merged: bool = False  # The stream is one of several, which are merged: as Arrow, it is in frames.
-    access: Access = EVERYTHING  # Only events of queues that it may read.
+    form: Literal["text", "arrow", "rows"] = "text"  # `rows`: a flow of `Rows`, to be merged.
+
+
+class EventText(NamedTuple):
+    """An event, with its document except for where it is."""
+
+    time: Nanos
+    shard: int
+    offset: int
+    following: bytes  # Where a reader that has handled it continues, in its shard.
+    text: bytes
+
+
+Word = Literal["", "begin", "past", "live", "beat"]
+"""What a reader is told beside events: where it begins, that it has come past others, that it has read everything
+that was there a moment ago, or that the connection is alive."""
+
+
+class Events(Packed, frozen=True):
+    """Some events, and after them perhaps a word on how far the reader has come."""
+
+    reached: list[bytes]  # Where it continues after this, one a shard that it reads.
+    events: list[EventText] = field(default_factory=list)
+    word: Word = ""
+    passed: Nanos = 0  # No later event has an earlier time.
+
+    @property
+    def size(self) -> int:
+        return sum([len(event.text) for event in self.events])
+
+
+class Rows(Packed, frozen=True):
+    """Events as a record batch of Arrow, in a stream of its own. The column `part` is the next letter of the record,
+    0 after its last."""
+
+    time: Nanos  # Of the first event,
+    passed: Nanos  # and of the last one.
+    following: bytes
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+
+def parts(query: ReadEvents, shards: int) -> dict[int, Query]:
+    """What to ask which shard, so that the answers can be merged."""
+    form: Literal["text", "rows"] = "rows" if query.form == "arrow" else "text"
+    starts = query.starts or [query.start] * shards
+    return {shard: replace(query, start=start, starts=(), form=form) for shard, start in enumerate(starts)}
+
+
+def place(position: From) -> bytes:
+    return b"%d.%d" % position if position.part else b"%d" % position.offset
 
 
 # ── As it is on the disk ──────────────────────────────────────────────────────────────────────────────────────

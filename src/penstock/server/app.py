@@ -120,7 +120,7 @@ class Application:
             **nq.routes,
             **Status(asked).routes,
             **Queues(counted(clients.submit_as)).routes,
-            **_event_log_of(identity, services, later, asked).routes,
+            **EventLog(asked, identity.shards).routes,
             **Objects(ids).routes,
             **Backup(asked, identity.shards).routes,
             **search.routes,
@@ -333,10 +333,6 @@ def _staging_of(config: Config, services: Services, writer: ServicePort, later: 
         bytes_max=config.staging.bytes_max,
         lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
     )
-
-
-def _event_log_of(identity: Identity, services: Services, later: http.Later, asked: http.Asked) -> EventLog:
-    return EventLog(services.event_streams, later, asked, (identity.shard, identity.shards))
 
 
 def _nq_of(config: Config) -> Nq:

@@ -13,11 +13,12 @@ from penstock.broker.services.event_streams import EventStreams
 from penstock.broker.services.log_reads import LogReads
 from penstock.broker.writer.loop import Loop
 from penstock.config.config import EventsConfig
-from penstock.dialects.native.event_text import EventWriter
+from penstock.dialects.native.event_text import EventStreamText, EventWriter
+from penstock.dialects.wire.flows import Rendered
 from penstock.dialects.wire.http import Request
 from penstock.errors import Fault, RequestError
 from penstock.model.commands import CreateQueue, NewMessage, Publish
-from penstock.model.event_log import DescribeLog, EventQuery, From, LogRange, ReadLog
+from penstock.model.event_log import DescribeLog, From, LogRange, ReadEvents, ReadLog
 from penstock.model.settings import QueueSettings
 from penstock.model.streams import Source
 from penstock.storage.directory import new_identity
@@ -80,8 +81,9 @@ class Rig:
     async def publish(self, body: bytes) -> None:
         await ask(self.loop, Publish("work", [NewMessage(body)], QueueSettings()))
 
-    async def client(self, **query: Any) -> tuple[Client, Source]:
-        source = await self.streams.events(EventQuery(**query))
+    async def client(self, *, sent_events: bool = False, **query: Any) -> tuple[Client, Source]:
+        flow = await self.streams.events(CLIENT, ReadEvents(**query))
+        source = Rendered(flow.source, EventStreamText(sent_events=sent_events, shards=1))
         return Client(source), source
 
     async def close(self) -> None:
@@ -141,7 +143,7 @@ def test_a_reader_that_finds_nothing_learns_how_far_it_has_come() -> None:
     async def story() -> None:
         rig = Rig()
         await rig.publish(b"hay")
-        client, _ = await rig.client(text=b"needle", format="sse")
+        client, _ = await rig.client(text=b"needle", sent_events=True)
         assert await client.next() == b"id: 0\n\n"
         assert await client.next() == b"id: %d\n\n" % rig.reads.view().end.offset
         assert await client.next() is None

@@ -37,7 +37,7 @@ ROOMS = (
         Purges(ANY),
         Search(IDS, ANY, ANY, ANY),
         Waiting(ANY, IDS),
-        EventLog(ANY, ANY, ANY),
+        EventLog(ANY),
     ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY, ANY)),
     *(

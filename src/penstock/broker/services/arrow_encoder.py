@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from penstock.broker.services.event_encoders import TextOf
+from penstock.broker.services.event_encoders import Telling, TextOf
 from penstock.broker.services.lookup import Array, Lookup
 from penstock.limits import NAMES_FOUND_MAX, PIECE_BYTES
-from penstock.model.event_log import From
+from penstock.model.event_log import From, Rows, place
 from penstock.model.values import Nanos
 from penstock.storage.arrow.columns import COLUMNS, FIXED_COLUMNS, arrow_of, schema
 from penstock.storage.letters.columns import NAMES
@@ -76,36 +76,19 @@ class ArrowEncoder:
         return data
 
 
-class ArrowFrames:
-    """Record batches for the one who merges those of several shards. Each is a stream of its own in a frame: its size
-    and where a reader continues after it, a line feed, and the stream. The column `part` is the next letter of the
-    record, 0 after its last. A frame of size 0 says how far the reader has come; its line ends with a word, and the
-    time that has passed there."""
+class ArrowRows(Telling):
+    """Record batches for the one who merges those of several shards."""
 
     def __init__(self, name: TextOf, queue: TextOf, *, bodies: bool) -> None:
         self._facts = (name, queue, bodies)
 
-    def begin(self, position: From) -> bytes:
-        return _mark(position, b"begin", 0)
-
-    def encode(self, rows: Table, next_index: Array) -> Iterator[bytes]:
+    def encode(self, rows: Table, next_index: Array) -> Iterator[Rows]:
         name, queue, bodies = self._facts
         named = ArrowEncoder(name, queue, bodies=bodies).named(rows)
         for part in _parts(named.append_column("part", pa.array(next_index, pa.int32()))):
-            offset, following = part["offset"][-1].as_py(), part["part"][-1].as_py()
-            yield _frame(From(offset, following) if following else From(offset + 1), _streamed(part))
-
-    def reach(self, position: From, passed: Nanos) -> bytes:
-        return _mark(position, b"past", passed)
-
-    def catch_up(self, position: From, passed: Nanos) -> bytes:
-        return _mark(position, b"live", passed)
-
-    def beat(self, position: From) -> bytes:
-        return _mark(position, b"beat", 0)
-
-    def end(self) -> bytes:
-        return b""
+            offset, letter = part["offset"][-1].as_py(), part["part"][-1].as_py()
+            following = place(From(offset, letter) if letter else From(offset + 1))
+            yield Rows(part["time"][0].value, part["time"][-1].value, following, _streamed(part))
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -114,18 +97,6 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     size = -(-len(batch) // parts)
     for start in range(0, len(batch), size):
         yield batch.slice(start, size)
-
-
-def _frame(position: From, stream: bytes) -> bytes:
-    return b"%d %b\n%b" % (len(stream), _place(position), stream)
-
-
-def _mark(position: From, word: bytes, passed: Nanos) -> bytes:
-    return b"0 %b %b %d\n" % (_place(position), word, passed)
-
-
-def _place(position: From) -> bytes:
-    return b"%d.%d" % position if position.part else b"%d" % position.offset
 
 
 def _streamed(batch: pa.RecordBatch) -> bytes:

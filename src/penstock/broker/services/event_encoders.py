@@ -1,19 +1,18 @@
-"""Encodes rows of the Event Log for a client: as JSON lines or Server-Sent Events. `arrow_encoder.py` has Arrow.
+"""Makes pieces of rows of the Event Log, with the text of each event. `arrow_encoder.py` has Arrow.
 
 This runs in a thread beside the event loop; each reader uses one thread at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.broker.services.lookup import Array
 from penstock.limits import PIECE_BYTES
-from penstock.model.event_log import From
-from penstock.model.times import rfc3339_nanos
+from penstock.model.event_log import Events, EventText, From, place
 from penstock.model.traces import Event
 from penstock.model.values import Nanos
 from penstock.storage.letters.columns import NUMBERS, PARTS
@@ -29,85 +28,72 @@ assert (*NUMBERS, *PARTS) == _EVENT_COLUMNS, "rows without bodies lack the last 
 
 
 class Encoder(Protocol):
-    """Encodes rows in one of the formats that a client can ask for."""
+    """Makes pieces for one of the forms that can be asked for: values, or bytes."""
 
-    def begin(self, position: From) -> bytes:
-        """The first bytes of the stream, possibly none."""
+    def begin(self, position: From) -> Any:
+        """The first piece of the stream, possibly empty."""
 
-    def encode(self, rows: Table, next_index: Array) -> Iterator[bytes]:
+    def encode(self, rows: Table, next_index: Array) -> Iterator[Any]:
         """Encode rows in bounded pieces. `next_index`: for each row, the index of its record's next letter; 0 for
         none."""
 
-    def reach(self, position: From, passed: Nanos) -> bytes:
-        """Where to continue after events that the client did not ask for; nothing if the format cannot say it.
+    def reach(self, position: From, passed: Nanos) -> Any:
+        """Where to continue after events that the client did not ask for; nothing if the form cannot say it.
         `passed`: no later event has an earlier time."""
 
-    def catch_up(self, position: From, passed: Nanos) -> bytes:
-        """Everything was read that was durable a moment ago. Nothing, but for the one who merges several streams."""
+    def catch_up(self, position: From, passed: Nanos) -> Any:
+        """Everything was read that was durable a moment ago."""
 
-    def beat(self, position: From) -> bytes:
-        """Bytes without meaning that keep the connection alive."""
+    def beat(self, position: From) -> Any:
+        """A piece without events that keeps the connection alive."""
 
     def end(self) -> bytes: ...
 
 
 class EventTexts(Protocol):
-    """Events as text, one at a time."""
+    """Events as text."""
 
-    def lines(self, events: Iterable[Event]) -> Iterator[bytes]: ...
+    def text(self, event: Event) -> bytes:
+        """Its document without its beginning, which says where it is in the log."""
 
-    def sent_events(self, events: Iterable[Event]) -> Iterator[bytes]: ...
 
+class Telling:
+    """What a reader is told beside events."""
 
-class TextEncoder:
-    """JSON lines, or Server-Sent Events."""
+    def begin(self, position: From) -> Events:
+        return Events([place(position)], word="begin")
 
-    def __init__(self, writer: EventTexts, *, sent_events: bool, bodies: bool) -> None:
-        self._write = writer.sent_events if sent_events else writer.lines
-        self._bodies = bodies
-        self._sent_events = sent_events
+    def reach(self, position: From, passed: Nanos) -> Events:
+        return Events([place(position)], word="past", passed=passed)
 
-    def begin(self, position: From) -> bytes:
-        # A client that loses the connection before the first event resumes here.
-        part = b".%d" % position.part if position.part else b""
-        return b"id: %d%b\n\n" % (position.offset, part) if self._sent_events else b""
+    def catch_up(self, position: From, passed: Nanos) -> Events:
+        return Events([place(position)], word="live", passed=passed)
 
-    def encode(self, rows: Table, next_index: Array) -> Iterator[bytes]:
-        piece: list[bytes] = []
-        size = 0
-        for text in self._write(as_events(rows, next_index, bodies=self._bodies)):
-            piece.append(text)
-            size += len(text)
-            if size >= PIECE_BYTES:
-                yield b"".join(piece)
-                piece, size = [], 0
-        if piece:
-            yield b"".join(piece)
-
-    def reach(self, position: From, passed: Nanos) -> bytes:
-        del passed
-        return b"id: %d\n\n" % position.offset if self._sent_events else b""
-
-    def catch_up(self, position: From, passed: Nanos) -> bytes:
-        del position, passed
-        return b""
-
-    def beat(self, position: From) -> bytes:
-        # An id without data updates the client's position without an event.
-        return b": beat\nid: %d\n\n" % position.offset if self._sent_events else b"\n"
+    def beat(self, position: From) -> Events:
+        return Events([place(position)], word="beat")
 
     def end(self) -> bytes:
         return b""
 
 
-class MarkedEncoder(TextEncoder):
-    """Server-Sent Events for the one who merges those of several shards: with a mark of what has passed."""
+class TextEncoder(Telling):
+    def __init__(self, writer: EventTexts, shard: int, *, bodies: bool) -> None:
+        self._text = writer.text
+        self._shard = shard
+        self._bodies = bodies
 
-    def reach(self, position: From, passed: Nanos) -> bytes:
-        return b": past %b\nid: %d\n\n" % (rfc3339_nanos(passed), position.offset)
-
-    def catch_up(self, position: From, passed: Nanos) -> bytes:
-        return b": live %b\nid: %d\n\n" % (rfc3339_nanos(passed), position.offset)
+    def encode(self, rows: Table, next_index: Array) -> Iterator[Events]:
+        events: list[EventText] = []
+        size = 0
+        for event in as_events(rows, next_index, bodies=self._bodies):
+            text = self._text(event)
+            events.append(EventText(event.time, self._shard, event.offset, event.next, text))
+            size += len(text)
+            if size >= PIECE_BYTES:
+                yield Events([event.next], events)
+                events, size = [], 0
+        if events:
+            yield Events([events[-1].following], events)
 
 
 def next_index_of(offsets: Array) -> Array:

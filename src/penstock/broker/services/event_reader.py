@@ -1,4 +1,4 @@
-"""One reader of the Event Log: turns bytes on disk into bytes for the client, a bounded piece at a time.
+"""One reader of the Event Log: turns bytes on disk into pieces for the client, each of them bounded.
 
 This runs in a thread beside the event loop; each reader uses one thread at a time.
 """
@@ -6,6 +6,7 @@ This runs in a thread beside the event loop; each reader uses one thread at a ti
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from penstock.broker.services.lookup import Array, Lookup
 from penstock.broker.services.topic_filter import TopicFilter
 from penstock.limits import READ_BYTES
 from penstock.model.access import Access
-from penstock.model.event_log import EventQuery, From
+from penstock.model.event_log import From, ReadEvents
 from penstock.model.kept_headers import cause_bytes
 from penstock.model.values import Nanos, Position
 from penstock.storage.letters.table import Table, table_of
@@ -29,7 +30,8 @@ class EventReader:
 
     def __init__(
         self,
-        query: EventQuery,
+        query: ReadEvents,
+        access: Access,
         start: From,
         position: Position,
         name: TextOf,
@@ -45,7 +47,7 @@ class EventReader:
         self._encoder = encoder
         self._cursor = Cursor(position)
         self._states = _letters(query.states) if query.states else None
-        access, wanted = query.access, query.queues
+        wanted = query.queues
         self._queues: Lookup | None = None
         if wanted or not access.sees_all:
             self._queues = Lookup(lambda number: int(_is_chosen(queue(number), wanted, access)))
@@ -64,10 +66,10 @@ class EventReader:
         """How much memory the next piece takes, with what it is made of."""
         return _HELD_PER_BYTE * self._cursor.next_bytes(view, READ_BYTES)
 
-    def begin(self) -> bytes:
+    def begin(self) -> Any:
         return self._encoder.begin(self._start)
 
-    def read(self, view: View) -> Generator[bytes, None, None]:
+    def read(self, view: View) -> Generator[Any, None, None]:
         """The matching events up to the end of a view, in bounded pieces. If none of the events read for it match, a
         piece has at most how far the reader has come."""
         while not self.exhausted and (batches := self._cursor.read(view, READ_BYTES)):
@@ -95,12 +97,12 @@ class EventReader:
             self.held_bytes = 0
             yield b""  # Who takes the pieces looks whether there is room for more.
 
-    def catch_up(self, passed: Nanos) -> bytes:
+    def catch_up(self, passed: Nanos) -> Any:
         """Everything up to the end of a view was read. `passed`: what is known of the time of later events."""
         self._passed = max(self._passed, passed)
         return self._encoder.catch_up(self.next, self._passed)
 
-    def beat(self) -> bytes:
+    def beat(self) -> Any:
         return self._encoder.beat(self.next)
 
     def end(self) -> bytes:

@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, closing, contextmanager
 from functools import partial
+from typing import Any
 
 from penstock.broker.figures.measures import Samples, one
 from penstock.broker.quotas.work import begin_bill
 from penstock.broker.room import Taken
 from penstock.broker.services.contract import Service, accepted
-from penstock.broker.services.event_encoders import Encoder, EventTexts, MarkedEncoder, TextEncoder, TextOf
+from penstock.broker.services.event_encoders import Encoder, EventTexts, TextEncoder, TextOf
 from penstock.broker.services.event_reader import EventReader
 from penstock.broker.services.log_reads import LogReads
 from penstock.broker.services.pieces import LogClosedError, PieceSource
@@ -25,10 +26,10 @@ from penstock.broker.writer.port import ServicePort
 from penstock.config.config import EventsConfig
 from penstock.errors import Fault, RequestError
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES
-from penstock.model.access import Access
+from penstock.model.access import Access, Verb
 from penstock.model.client import Client
 from penstock.model.commands import ListQueues
-from penstock.model.event_log import DescribeLog, EventQuery, From, LogDescription, LogRange, ReadLog
+from penstock.model.event_log import DescribeLog, From, LogDescription, LogRange, ReadEvents, ReadLog
 from penstock.model.permissions import READ_THE_LOG, require
 from penstock.model.streams import Flow
 from penstock.model.values import Nanos, Position
@@ -60,7 +61,11 @@ class EventStreams(Service):
         self.is_over = False  # The log is closed. If another process serves it, clients continue there.
         self._event_writer = event_writer
         self._readers_max = settings.readers_max
-        self.answers: Answers = {DescribeLog: self.describe, ReadLog: self.batches}
+        self.answers: Answers = {
+            ReadEvents: self.events,
+            DescribeLog: self.describe,
+            ReadLog: self.batches,
+        }
         writer.on_commit.append(self._after_commit)
 
     def state(self) -> Iterable[tuple[str, Samples]]:
@@ -75,15 +80,17 @@ class EventStreams(Service):
 
     # ── Questions ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def events(self, query: EventQuery) -> PieceSource:
+    async def events(self, client: Client, query: ReadEvents) -> Flow:
+        access = client.access
+        require(access, *[((Verb.READ,), queue) for queue in query.queues])
         begin_bill("replay_seconds_per_minute", pauses=True)
         with self._admitted():
             view = self.reads.view()
-            reader = await self.reads.in_thread(partial(self._open_events, query, view))
+            reader = await self.reads.in_thread(partial(self._open_events, query, access, view))
             taken = Taken(self.writer.room)
             if query.follow:
-                return FollowedSource(self, reader, taken)
-            return PieceSource(self, _all_events(self, reader, view, taken), taken)
+                return Flow(FollowedSource(self, reader, taken))
+            return Flow(PieceSource(self, _all_events(self, reader, view, taken), taken))
 
     async def batches(self, client: Client, query: ReadLog) -> Flow:
         require(client.access, READ_THE_LOG)
@@ -125,7 +132,7 @@ class EventStreams(Service):
 
     # ── In a thread ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _open_events(self, query: EventQuery, view: View) -> EventReader:
+    def _open_events(self, query: ReadEvents, access: Access, view: View) -> EventReader:
         first = view.earliest()
         if query.start == "latest":
             start = From(view.end.offset)
@@ -138,15 +145,14 @@ class EventStreams(Service):
             start = max(start, From(view.offset_at(query.since)))
         point = first if start.offset == first.offset else view.point_of(start.offset)
         names, queues = self.reads.names.name, self.reads.queues.name
-        return EventReader(query, start, point.position, names, queues, self._encoder(query))
+        return EventReader(query, access, start, point.position, names, queues, self._encoder(query, access))
 
-    def _encoder(self, query: EventQuery) -> Encoder:
-        names, queues = self.reads.names.name, partial(self._visible_name, query.access)
-        if query.format == "arrow":
+    def _encoder(self, query: ReadEvents, access: Access) -> Encoder:
+        names, queues = self.reads.names.name, partial(self._visible_name, access)
+        if query.form != "text":
             return _arrow_encoder(names, queues, query)
         writer = self._event_writer(names, queues, raw=query.raw)
-        encoder = MarkedEncoder if query.is_merged else TextEncoder
-        return encoder(writer, sent_events=query.format == "sse", bodies=query.bodies)
+        return TextEncoder(writer, self._identity.shard, bodies=query.bodies)
 
     def _visible_name(self, access: Access, queue: int) -> str | None:
         name = self.reads.queues.name(queue)
@@ -192,13 +198,13 @@ def _check_offset(offset: int, view: View) -> None:
         raise RequestError(Fault.PAST_END, str(view.end.offset), end=view.end.offset)
 
 
-def _arrow_encoder(names: TextOf, queues: TextOf, query: EventQuery) -> Encoder:
+def _arrow_encoder(names: TextOf, queues: TextOf, query: ReadEvents) -> Encoder:
     """Raises `RequestError` where pyarrow is not installed."""
     try:
-        from penstock.broker.services.arrow_encoder import ArrowEncoder, ArrowFrames
+        from penstock.broker.services.arrow_encoder import ArrowEncoder, ArrowRows
     except ModuleNotFoundError as error:
         raise RequestError(Fault.NO_ARROW) from error
-    return (ArrowFrames if query.is_merged else ArrowEncoder)(names, queues, bodies=query.bodies)
+    return (ArrowRows if query.form == "rows" else ArrowEncoder)(names, queues, bodies=query.bodies)
 
 
 def _bounds(query: ReadLog, view: View) -> tuple[Point, Point]:
@@ -221,7 +227,7 @@ async def _raw(streams: EventStreams, view: View, cursor: Cursor, until: Positio
             yield data
 
 
-async def _read(streams: EventStreams, reader: EventReader, view: View, taken: Taken) -> AsyncGenerator[bytes, None]:
+async def _read(streams: EventStreams, reader: EventReader, view: View, taken: Taken) -> AsyncGenerator[Any, None]:
     """The events of a reader up to the end of a view. While a client does not take its pieces, what they are made of
     is in memory."""
     with closing(reader.read(view)) as pieces:
@@ -237,7 +243,7 @@ async def _read(streams: EventStreams, reader: EventReader, view: View, taken: T
 
 async def _all_events(
     streams: EventStreams, reader: EventReader, view: View, taken: Taken
-) -> AsyncGenerator[bytes, None]:
+) -> AsyncGenerator[Any, None]:
     """The events of a reader up to the end of a view."""
     with closing(reader):
         yield reader.begin()
@@ -260,7 +266,7 @@ class FollowedSource(PieceSource):
         self._ending.set()
         self._news.set()
 
-    async def _follow(self, reader: EventReader) -> AsyncGenerator[bytes, None]:
+    async def _follow(self, reader: EventReader) -> AsyncGenerator[Any, None]:
         reads = self._streams.reads
         with closing(reader):
             yield reader.begin()

@@ -13,6 +13,7 @@ from penstock.broker.shard_map import ShardMap
 from penstock.broker.writer.port import Answering, ClientPort, Reply
 from penstock.cluster.links.fellow import FellowOf, unknown
 from penstock.cluster.links.flows import at_one_moment, close, in_step
+from penstock.cluster.routing import merged_events
 from penstock.cluster.routing.asking import Asking, Lead, Leading, answer_of
 from penstock.cluster.routing.destinations import ADMINISTRATION
 from penstock.cluster.routing.messages import reported
@@ -166,6 +167,7 @@ QUESTIONS: Final[dict[type[Query], Row]] = {
     message_reports.TraceMessage: Led(reported),
     health.ReadHealth: Counted(health.worst, HEALTH_SECONDS_MAX),
     metrics.ReadMetrics: Counted(metrics.joined, FIGURES_SECONDS_MAX),
+    event_log.ReadEvents: _one_or(Cut(event_log.parts, merged_events.joined)),
     event_log.DescribeLog: _one_or(Everywhere(event_log.described)),
     event_log.ReadLog: _NUMBERED,
     backups.ReadBackup: _one_or(AtOneMoment(backups.StandStill(), backups.joined)),

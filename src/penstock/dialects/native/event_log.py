@@ -1,15 +1,15 @@
-"""The Event Log in the native API: what a reader asks for, and the form of the answers (`docs/native/events.md`).
-
-The log itself is read by the service behind `EventLogReader`.
-"""
+"""The Event Log in the native API: what a reader asks for, and the form of the answers (`docs/native/events.md`)."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Literal
 
+from msgspec.structs import replace
+
+from penstock.dialects.native.event_text import EventStreamText
 from penstock.dialects.native.parameters import (
-    Given,
     flag,
     moment,
     number,
@@ -19,65 +19,43 @@ from penstock.dialects.native.parameters import (
     shard_in,
 )
 from penstock.dialects.wire import http
-from penstock.errors import Fault, ProtocolError, RequestError
+from penstock.dialects.wire.flows import Rendered
+from penstock.errors import Fault, ProtocolError
 from penstock.limits import (
     INT32_MAX,
     NAME_NUMBER_MAX,
     NEVER_NS,
     RANGE_BYTES_DEFAULT,
     RANGE_BYTES_MAX,
-    SHARD_MAX,
     TEXT_BYTES_MAX,
 )
 from penstock.model.event_log import (
     OFFSET_MAX,
     DescribeLog,
-    EventQuery,
-    Format,
     From,
     LogDescription,
     LogDescriptions,
+    ReadEvents,
     ReadLog,
 )
-from penstock.model.streams import Flow, Source
+from penstock.model.streams import Flow
 from penstock.model.times import rfc3339_nanos
 from penstock.model.traces import WORDS
 
 _is_id = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
 _BATCHES = b"application/vnd.penstock.log"
-
-
-# ── Questions, and what the log answers ───────────────────────────────────────────────────────────────────────
-
-
-MERGED = b"penstock-merged"
-"""A header of requests for a stream that is merged with those of other shards."""
-
-
-class EventLogReader(Protocol):
-    """What reads the log. Raises `RequestError`, `EventsRemovedError` and `DamagedLogError`."""
-
-    async def events(self, query: EventQuery) -> Source: ...
-
-
-# ── Requests and responses ────────────────────────────────────────────────────────────────────────────────────
+_WORDS: dict[str, Literal["earliest", "latest"]] = {"earliest": "earliest", "latest": "latest", "now": "latest"}
+_EACH = _WORDS | {"0": "earliest"}  # What names a place in every shard.
+Format = Literal["json", "sse", "arrow"]
 
 
 class EventLog:
-    """Requests in, queries out; streams and descriptions in, responses out."""
+    """Requests in, questions out; streams and descriptions in, responses out."""
 
-    def __init__(
-        self,
-        reader: EventLogReader,
-        later: http.Later,
-        asked: http.Asked,
-        shard: tuple[int, int] = (0, 1),
-    ) -> None:
-        """`shard`: the number of this shard, and how many the store has."""
-        self._reader = reader
-        self._shard, self._shards = shard
-        self._later = later
+    def __init__(self, asked: http.Asked, shards: int = 1) -> None:
+        """`shards`: how many the store has."""
         self._asked = asked
+        self._shards = shards
         self.routes: http.Routes = {
             (b"v1/events", 2): {b"GET": self._events, b"HEAD": self._events},
             (b"v1/log", 2): {b"GET": self._log, b"HEAD": self._log},
@@ -89,7 +67,7 @@ class EventLog:
         if chosen is None:
             return http.error_response(Fault.NOT_ACCEPTABLE, ", ".join(_MEDIA_TYPES))
         query = self._event_query(request, chosen)
-        return self._later(self._streamed(query))
+        return self._asked(request, query, partial(self._streamed, query, chosen))
 
     def _log(self, request: http.Request, _: bytes) -> http.Awaited:
         given = parameters(request, "names_from", "shard")
@@ -113,17 +91,12 @@ class EventLog:
             raise ProtocolError(f"to ({query.stop}) is before from ({query.start})")
         return self._asked(request, query, _ranged)
 
-    def _event_query(self, request: http.Request, chosen: Format) -> EventQuery:
+    def _event_query(self, request: http.Request, chosen: Format) -> ReadEvents:
         times = ("from", "since", "until")
         chosen_by = ("caused_by", "text", "queue", "topic", "state", "shard")
         given = parameters(request, *times, *chosen_by, "follow", "limit", "bodies", "raw")
-        self._check_shard(given)
-        start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
-        last_seen = request.headers.get(b"last-event-id", b"")
-        if last_seen:
-            start = _from(last_seen.decode("latin-1"), "Last-Event-ID")
-        return EventQuery(
-            start=start,
+        query = ReadEvents(
+            shard=shard_in(given, self._shards),
             since=moment(given, "since", 0),
             until=moment(given, "until", NEVER_NS),
             caused_by=_id(given["caused_by"][0]) if "caused_by" in given else "",
@@ -135,24 +108,31 @@ class EventLog:
             limit=number(given, "limit", 1, INT32_MAX, 1) if "limit" in given else None,
             bodies=flag(given, "bodies", default=True),
             raw=flag(given, "raw", default=False),
-            format=chosen,
-            is_merged=MERGED in request.headers,
-            access=request.access,
+            form="arrow" if chosen == "arrow" else "text",
         )
+        if "from" in given:
+            query = self._begun(query, given["from"][0], "from")
+        if last_seen := request.headers.get(b"last-event-id", b""):
+            query = self._begun(query, last_seen.decode("latin-1"), "Last-Event-ID")
+        return query
 
-    def _check_shard(self, given: Given) -> None:
-        """Raises `RequestError` or `ProtocolError` for a request about another shard."""
-        shard = number(given, "shard", 0, SHARD_MAX, self._shard)
-        if shard >= self._shards:
-            raise RequestError(Fault.NO_SHARD, f"{shard}; the last one is {self._shards - 1}")
-        if shard != self._shard:
-            raise ProtocolError(f"shard {shard} is not here: this is shard {self._shard}")
+    def _begun(self, query: ReadEvents, text: str, what: str) -> ReadEvents:
+        """Where the reader begins, in its shard or in all of them."""
+        if query.shard is None:
+            starts = () if text in _EACH else _starts(text, what, self._shards)
+            return replace(query, start=_EACH.get(text, "earliest"), starts=starts)
+        if self._shards == 1:
+            text = text.removeprefix("0:")  # A node with one shard wrote places like those of several.
+        return replace(query, start=_WORDS.get(text) or _from(text, what))
 
-    async def _streamed(self, query: EventQuery) -> http.Stream:
-        source = await self._reader.events(query)
-        headers = b"Content-Type: " + _CONTENT_TYPES[query.format] + b"\r\nCache-Control: no-store\r\n"
-        if query.format == "sse":
+    def _streamed(self, query: ReadEvents, chosen: Format, flow: Flow) -> http.Stream:
+        headers = b"Content-Type: " + _CONTENT_TYPES[chosen] + b"\r\nCache-Control: no-store\r\n"
+        source = flow.source
+        if chosen == "sse":
             headers += b"X-Accel-Buffering: no\r\n"  # Asks a proxy in front to pass events on as they come.
+        if chosen != "arrow":
+            shards = self._shards if query.shard is None else 1
+            source = Rendered(source, EventStreamText(sent_events=chosen == "sse", shards=shards))
         return http.Stream(200, headers, source, endless=query.follow)
 
 
@@ -190,15 +170,22 @@ def _document(log: LogDescription) -> dict[str, Any]:
     }
 
 
-def _from(text: str, what: str = "from") -> From | Literal["earliest", "latest"]:
-    if text == "earliest":
-        return "earliest"
-    if text in ("latest", "now"):
-        return "latest"
+def _from(text: str, what: str = "from") -> From:
     match = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9]))?", text)
     if match is None:
         raise ProtocolError(f"{what} must be an offset, the next of an event, earliest, latest or now")
     return From(int(match[1]), int(match[2] or 0))
+
+
+def _starts(text: str, what: str, shards: int) -> tuple[From, ...]:
+    """A place in each shard."""
+    found = dict(re.findall(r"([0-9]{1,4}):([0-9]{1,18}(?:\.[0-9])?)", text))
+    if ",".join([f"{shard}:{found.get(str(shard))}" for shard in range(shards)]) != text:
+        raise ProtocolError(
+            f"{what} must be the next of an event, such as 0:17,1:4 with an offset for each of {shards} shards, or"
+            " earliest, latest or now, or 0 for the beginning of every shard; another number needs shard"
+        )
+    return tuple([_from(found[str(shard)]) for shard in range(shards)])
 
 
 def _id(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The Event Log as text: JSON lines, and Server-Sent Events. `docs/native/events.md` has it in prose."""
+"""Events as text. `docs/native/events.md` has it in prose."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.dialects.wire.json_bodies import json_of
 from penstock.ids import MessageIds
+from penstock.model.event_log import Events, EventText, Word
 from penstock.model.kept_headers import decode_headers
 from penstock.model.kinds import Kind
 from penstock.model.letters import LOGGED
@@ -20,7 +21,8 @@ from penstock.model.traces import WORDS, Event, TextOf
 assert WORDS.keys() == LOGGED
 
 
-_WHERE = b'{"offset":%d,"next":"%b","state":"%b","event":"%b","time":"%b","queue":%b,"queue_number":%d'
+_PLACE = b'{"offset":%d,"next":"%b",'
+_WHERE = b'"state":"%b","event":"%b","time":"%b","queue":%b,"queue_number":%d'
 _WHICH = b',"sequence":%d,"id":"%b","created":"%b","receives":%d'
 _EVENT = _WHERE + _WHICH
 _MOVED = b',"to_queue":%b,"to_queue_number":%d,"to_sequence":%d,"to_id":"%b"'
@@ -45,21 +47,15 @@ class EventWriter:
         self._topics = _Named(lambda number: _encode((name(number) or "").split("\n")))
         self._queues = _Named(lambda number: _encode(queue(number)))
 
-    def lines(self, events: Iterable[Event]) -> Iterator[bytes]:
-        """A JSON object a line."""
+    def documents(self, events: Iterable[Event]) -> Iterator[bytes]:
         for event in events:
-            yield self._object(event, event.next) + b"\n"
+            yield _PLACE % (event.offset, event.next) + self.text(event)
 
-    def sent_events(self, events: Iterable[Event]) -> Iterator[bytes]:
-        """Server-Sent Events; the id of each is where to continue after it."""
-        for event in events:
-            following = event.next
-            yield b"id: %b\ndata: %b\n\n" % (following, self._object(event, following))
-
-    def _object(self, event: Event, following: bytes) -> bytes:
+    def text(self, event: Event) -> bytes:
+        """The document of an event without its beginning, which says where it is in the log."""
         queue, sequence, time, created = event.queue, event.sequence, event.time, event.created
         time_text = rfc3339_nanos(time)
-        where = (event.offset, following, *_LETTERS[event.letter], time_text, self._queues[queue], queue)
+        where = (*_LETTERS[event.letter], time_text, self._queues[queue], queue)
         if sequence is None or created is None:
             return _WHERE % where + b"}"
         created_text = time_text if created == time else rfc3339_nanos(created)
@@ -102,6 +98,41 @@ class EventWriter:
     def _message(self, body: bytes, content_type: int) -> bytes:
         found = json_of(body, self._types[content_type]) if content_type and not self._raw else None
         return _text("message", body) if found is None else b',"message":' + found
+
+
+class EventStreamText:
+    """Pieces of a stream as JSON lines or as Server-Sent Events, whose ids are where to continue after each event."""
+
+    def __init__(self, *, sent_events: bool, shards: int) -> None:
+        """`shards`: how many it has events of. If there are several, events say of which they are, and a reader has a
+        place in each: `0:17,1:4`."""
+        self._sent_events = sent_events
+        self._several = shards > 1
+        self._reached: list[bytes] = []  # The place in each shard, as it is written.
+
+    def __call__(self, piece: Events | bytes) -> bytes:
+        if not isinstance(piece, Events):
+            return piece  # It is empty.
+        shown = [self._shown(event) for event in piece.events]
+        self._reached = [self._at(*each) for each in enumerate(piece.reached)]
+        return b"".join([*shown, self._said(piece.word)])
+
+    def _shown(self, event: EventText) -> bytes:
+        self._reached[event.shard if self._several else 0] = self._at(event.shard, event.following)
+        place = b",".join(self._reached)
+        shard = b'"shard":%d,' % event.shard if self._several else b""
+        data = b'{%b"offset":%d,"next":"%b",%b' % (shard, event.offset, place, event.text)
+        return b"id: %b\ndata: %b\n\n" % (place, data) if self._sent_events else data + b"\n"
+
+    def _at(self, shard: int, place: bytes) -> bytes:
+        return b"%d:%b" % (shard, place) if self._several else place
+
+    def _said(self, word: Word) -> bytes:
+        if not self._sent_events:
+            return b"\n" if word == "beat" else b""
+        # An id without data updates the position from which the client goes on if it loses the connection.
+        place = b"id: %b\n\n" % b",".join(self._reached)
+        return b": beat\n" + place if word == "beat" else place if word in ("begin", "past") else b""
 
 
 _Value = TypeVar("_Value")

@@ -91,7 +91,7 @@ def reported(report: MessageReport, ids: MessageIds, soon: Soon, *, raw: bool) -
     size = len(content.body or b"") if content else 0
     size += sum([_EVENT_BYTES + len(event.body or b"") + len(event.result or b"") for event in report.events])
     head = msgspec.json.encode(_beginning(report, ids, raw=raw)).removesuffix(b"}") + b',"events":['
-    return page(map(Raw, writer.lines(report.events)), size, soon, head, b"]}")
+    return page(map(Raw, writer.documents(report.events)), size, soon, head, b"]}")
 
 
 _EVENT_BYTES = 256  # About as much as the text of an event has beside the bodies.

@@ -15,7 +15,6 @@ from penstock.cluster.routing.destinations import ADMINISTRATION
 from penstock.dialects.wire import http
 from penstock.ids import MessageIds
 from penstock.server.front.asking import Merge
-from penstock.server.front.logs import events
 
 ShardOf = Callable[[http.Request, ShardMap, MessageIds], int]
 
@@ -71,7 +70,7 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/claims", 3): HERE,
     (b"v1/claims", 4): HERE,
     # Logs
-    (b"v1/events", 2): events,
+    (b"v1/events", 2): HERE,
     **dict.fromkeys([(b"v1/log", 2), (b"v1/log", 3), (b"v1/backup", 2), (b"v1/backup", 3)], HERE),
     # Administration
     **dict.fromkeys([(b"v1/schedules", 2), (b"v1/schedules", 3), (b"v1/schedules", 4)], HERE),

@@ -10,40 +10,49 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from penstock.cluster.links.flows import Pieces
+from penstock.cluster.links.flows import MergedSource, Pieces
 from penstock.limits import PIECE_BYTES
+from penstock.model.event_log import Events, EventText, ReadEvents, Rows, Word
+from penstock.model.streams import Flow
+from penstock.model.values import Nanos
 
 _MOMENT_SECONDS = 0.03
-_TIME_BYTES = len("2026-01-01T00:00:00.000000000Z")
 
 
-class _Event(NamedTuple):
-    time: bytes
-    shard: int
-    following: bytes  # Where a reader that has handled it continues, in its shard.
-    offset: bytes  # The document up to `next`, and after it.
-    rest: bytes
+def joined(query: ReadEvents, flows: Mapping[int, Flow]) -> Flow:
+    """The flows of all shards as one: of `Events`, or of bytes in Arrow."""
+    pieces = [Pieces(flow.source) for flow in flows.values()]
+    order = Order([LogReader(*each) for each in enumerate(pieces)], is_followed=query.follow)
+    return Flow(MergedSource(merged(order, _writer(query, order), query.limit), pieces))
+
+
+def _writer(query: ReadEvents, order: Order) -> Writer:
+    if query.form == "text":
+        return EventsWriter(order)
+    from penstock.cluster.routing.merged_arrow import ArrowWriter  # Only this needs pyarrow.
+
+    return ArrowWriter(order, bodies=query.bodies)
 
 
 class _Piece(NamedTuple):
     """Events that came together."""
 
     came_at: float
-    last: Any  # The time of the last one.
-    bytes: int
+    last: Nanos  # The time of the last one.
+    size: int
 
 
 class LogReader:
-    """Reads the events of one shard, as Server-Sent Events."""
+    """Reads the events of one shard: texts, or record batches."""
 
-    passed: Any = b""  # No event that is still to come has an earlier time.
+    passed: Nanos = -1  # No event that is still to come has an earlier time.
 
     def __init__(self, shard: int, pieces: Pieces) -> None:
         self.pieces = pieces
-        self.events: deque[Any] = deque()  # Read, and not shown. Each has a `time` and a `shard`.
+        self.events: deque[EventText | Rows] = deque()  # Read, and not shown.
         self.reached = b"0"  # Where the reader continues after what was shown.
         self.is_over = False
         self.is_live = False  # It has read everything that happened before it began.
@@ -65,9 +74,9 @@ class LogReader:
             self._pieces.popleft()
         return self._pieces[0] if self._pieces else None
 
-    def late(self, before: float) -> Any:
+    def late(self, before: float) -> Nanos:
         """The time of the last event that came before a moment; that of no event if there is none."""
-        return max((piece.last for piece in self._pieces if piece.came_at <= before), default=type(self).passed)
+        return max((piece.last for piece in self._pieces if piece.came_at <= before), default=LogReader.passed)
 
     def reading(self, *, ahead: bool = False) -> asyncio.Task[None] | None:
         """What reads on, if it is wanted: while nothing is read, or `ahead`, so that events that are kept for a
@@ -78,7 +87,7 @@ class LogReader:
 
     @property
     def _has_room(self) -> bool:
-        return sum(piece.bytes for piece in self._pieces) < PIECE_BYTES
+        return sum(piece.size for piece in self._pieces) < PIECE_BYTES
 
     def check(self) -> None:
         """Raises what has ended its stream too early."""
@@ -96,34 +105,27 @@ class LogReader:
             self.take(piece)
             if len(self.events) > known:
                 came_at = asyncio.get_running_loop().time()
-                self._pieces.append(_Piece(came_at, self.events[-1].time, len(piece)))
+                self._pieces.append(_Piece(came_at, self.events[-1].time, piece.size))
             return
         self.is_over = True
 
-    def take(self, piece: bytes) -> None:
-        for block in piece.split(b"\n\n"):
-            self._take(block)
+    def take(self, piece: Events | Rows | bytes) -> None:
+        if isinstance(piece, Rows):
+            self.events.append(piece)
+            self.passed = piece.passed
+        elif isinstance(piece, Events):  # Else it is empty.
+            self.events.extend(piece.events)
+            if piece.events:
+                self.passed = piece.events[-1].time
+            if piece.word:
+                self.mark(piece.reached[0], piece.word, piece.passed)
 
-    def _take(self, block: bytes) -> None:
-        """An event, or a position that was reached without one: `: past TIME`, or another word, and its `id`."""
-        position, _, data = block.partition(b"\ndata: ")
-        mark, is_there, following = position.rpartition(b"id: ")
-        if data:
-            offset, _, tail = data.partition(b'"next":"')
-            rest = tail.partition(b'"')[2]
-            time = rest.partition(b'"time":"')[2][:_TIME_BYTES]
-            self.events.append(_Event(time, self.shard, following, offset, rest))
-            self.passed = time
-        elif is_there:
-            word, _, time = mark[2:].rstrip().partition(b" ")
-            self.mark(following, word, time)
-
-    def mark(self, position: bytes, word: bytes, passed: Any) -> None:
+    def mark(self, position: bytes, word: Word, passed: Nanos) -> None:
         """How far it has come: `past` other events, up to where the log ended a moment ago (`live`), or nowhere
         (`beat`)."""
         self.passed = max(self.passed, passed)
-        self.is_live = self.is_live or word == b"live"
-        self.has_beaten = self.has_beaten or word == b"beat"
+        self.is_live = self.is_live or word == "live"
+        self.has_beaten = self.has_beaten or word == "beat"
         if not self.events:
             self.has_moved = self.has_moved or self.reached != position
             self.reached = position
@@ -135,12 +137,13 @@ class Order:
     def __init__(self, readers: Sequence[LogReader], *, is_followed: bool) -> None:
         self.readers = readers
         self._is_followed = is_followed
-        self._late: Any = type(readers[0]).passed  # Up to this time all is shown, even if some lag behind.
+        self._late: Nanos = LogReader.passed  # Up to this time all is shown, even if some lag behind.
 
     def next(self) -> LogReader | None:
         """The reader with the next event; None if it is not known yet. One loop: it is asked for each event."""
         first: LogReader | None = None
-        time = passed = None  # Of the earliest event, and of the reader that lags behind most.
+        time: Nanos = 0  # Of the earliest event;
+        passed: Nanos | None = None  # and of the reader that lags behind most.
         for reader in self.readers:
             if reader.events:
                 if first is None or reader.events[0].time < time:
@@ -180,82 +183,69 @@ class Order:
 
 
 class Writer(Protocol):
-    """Writes what readers have read."""
+    """Makes pieces of what readers have read."""
 
     written: int  # Events.
 
-    def begin(self) -> bytes: ...
-    def events(self, limit: int | None) -> bytes: ...
-    def progress(self) -> bytes: ...
-    def beat(self) -> bytes: ...
-    def end(self) -> bytes: ...
+    def begin(self) -> Any: ...
+
+    def piece(self, limit: int | None, word: Word) -> Any:
+        """The next events, as far as they are known, and the word after them; None if there is nothing to say."""
+
+    def end(self) -> Any: ...
 
 
-async def merged(order: Order, writer: Writer, limit: int | None) -> AsyncGenerator[bytes, None]:
+async def merged(order: Order, writer: Writer, limit: int | None) -> AsyncGenerator[Any, None]:
     """Pieces of the merged stream."""
     readers = order.readers
     try:
         await asyncio.wait([task for reader in readers if (task := reader.reading())])  # Each says where it begins.
+        for reader in readers:
+            reader.check()
         yield writer.begin()
-        _said(readers, writer)  # It is where they begin.
+        _word(readers)  # It is where they begin.
         while limit != writer.written and not all(reader.is_over and not reader.events for reader in readers):
             await order.read()
-            if piece := writer.events(limit) + _said(readers, writer):
+            if piece := writer.piece(limit, _word(readers)):
                 yield piece
-        yield writer.end()
+        if end := writer.end():
+            yield end
     finally:
         for reader in readers:
             reader.cancel()
 
 
-def _said(readers: Sequence[LogReader], writer: Writer) -> bytes:
-    """That the connection is alive, or how far all shards have come without an event to show."""
+def _word(readers: Sequence[LogReader]) -> Word:
+    """That the connection is alive, or that all shards have come further without an event to show."""
     has_beaten = any(reader.has_beaten for reader in readers)
     has_moved = any(reader.has_moved for reader in readers)
     for reader in readers:
         reader.has_beaten = reader.has_moved = False
-    return writer.beat() if has_beaten else writer.progress() if has_moved else b""
+    return "beat" if has_beaten else "past" if has_moved else ""
 
 
-class TextWriter:
-    """Writes events with the cursor of all shards."""
-
-    def __init__(self, order: Order, *, as_sent_events: bool) -> None:
+class EventsWriter:
+    def __init__(self, order: Order) -> None:
         self.written = 0
         self._order, self._readers = order, order.readers
-        self._as_sent_events = as_sent_events
 
-    def begin(self) -> bytes:
-        for reader in self._readers:
-            reader.check()
-        return b"id: %b\n\n" % cursor_of(self._readers) if self._as_sent_events else b""
+    def begin(self) -> Events:
+        return Events(self._reached, word="begin")
 
-    def events(self, limit: int | None) -> bytes:
-        """The next events, as far as they are known."""
-        shown: list[bytes] = []
+    def piece(self, limit: int | None, word: Word) -> Events | None:
+        events: list[Any] = []
         size = 0
         while size < PIECE_BYTES and limit != self.written and (reader := self._order.next()):
-            shown.append(self._shown(reader))
-            size += len(shown[-1])
-        return b"".join(shown)
+            event: Any = reader.events.popleft()
+            reader.reached = event.following
+            self.written += 1
+            events.append(event)
+            size += len(event.text)
+        return Events(self._reached, events, word) if events or word else None
 
-    def progress(self) -> bytes:
-        return b"id: %b\n\n" % cursor_of(self._readers) if self._as_sent_events else b""
+    def end(self) -> None:
+        """Nothing is left to be said."""
 
-    def beat(self) -> bytes:
-        return b": beat\nid: %b\n\n" % cursor_of(self._readers) if self._as_sent_events else b"\n"
-
-    def _shown(self, reader: LogReader) -> bytes:
-        event = reader.events.popleft()
-        reader.reached = event.following
-        self.written += 1
-        cursor = cursor_of(self._readers)
-        data = b'{"shard":%d,%b"next":"%b"%b' % (event.shard, event.offset[1:], cursor, event.rest)
-        return b"id: %b\ndata: %b\n\n" % (cursor, data) if self._as_sent_events else data + b"\n"
-
-    def end(self) -> bytes:
-        return b""
-
-
-def cursor_of(readers: Sequence[LogReader]) -> bytes:
-    return b",".join([b"%d:%b" % (shard, reader.reached) for shard, reader in enumerate(readers)])
+    @property
+    def _reached(self) -> list[bytes]:
+        return [reader.reached for reader in self._readers]
