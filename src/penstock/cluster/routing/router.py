@@ -60,8 +60,11 @@ class Router:
         if client and isinstance(found, Parts) and forbidden(client.access, command, _unknown):
             return self._pass(client, stage, self._refusing(found), command, reply)
         if type(command) is PublishOnce and needs_claim(command, found, self._shards):
-            port = self._ports[self._shards.of_key(command.key)]
-            Claim(command, port, partial(self._carry_out, client, found, command), found).begin(reply, stage)
+            port, publish = (
+                self._ports[self._shards.of_key(command.key)],
+                partial(self._carry_out, client, found, command),
+            )
+            Claim(command, port, publish, found, self.ask_again_seconds).begin(reply, stage)
             return None
         return self._carry_out(client, found, command, reply, stage)
 
