@@ -105,6 +105,7 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     courier_commands.ReleaseKey: publish_once.release_key,
     courier_commands.NoteDecided: admit.note_decided,
     courier_commands.LearnChannel: lambda *_: Done(),
+    courier_commands.CheckStaged: stage.check_staged,
     courier_commands.CheckDeadLetterQueue: administer.check_dead_letter_queue,
     courier_commands.NameQueues: administer.name_queues,
 }

@@ -22,6 +22,7 @@ from penstock.model import (
     pushes,
     queries,
     searches,
+    staging,
     waits,
     workers,
 )
@@ -54,6 +55,7 @@ _MODULES = (
     metrics,
     pushes,
     searches,
+    staging,
     waits,
     workers,
 )

@@ -103,6 +103,14 @@ class CheckDeadLetterQueue(Command, frozen=True):
     name: str
 
 
+class CheckStaged(Command, frozen=True):
+    """Whether rows may be staged for these queues of this shard, which must exist, and for topics with these roots,
+    which must be no channels."""
+
+    queues: frozenset[str]
+    roots: frozenset[str]
+
+
 class Recall(Command, frozen=True, gc=False):
     """What happened to a message after a time, for somebody who follows it and could not hear of that. A service
     carries this out, not the engine."""

@@ -253,6 +253,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     **dict.fromkeys((courier_commands.BorrowKeys, courier_commands.ReturnKeys), None),
     courier_commands.NoteDecided: None,
     courier_commands.CheckDeadLetterQueue: _nothing,
+    courier_commands.CheckStaged: _nothing,
     courier_commands.LearnChannel: _nothing,
 }
 

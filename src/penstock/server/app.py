@@ -104,7 +104,7 @@ class Application:
             ),
         }
         self.websockets = WebSockets(clients, config.ws, conversations, relay)
-        staging = _staging_of(config, services, writer, self._later)
+        staging = _staging_of(config, asked)
         idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
         consuming = Consuming(ids, config.http.body_bytes_max, _soon)
@@ -325,11 +325,9 @@ def _mqs_of(config: Config, ids: MessageIds) -> Mqs:
     )
 
 
-def _staging_of(config: Config, services: Services, writer: ServicePort, later: http.Later) -> Staging:
+def _staging_of(config: Config, asked: http.Asked) -> Staging:
     return Staging(
-        services.staged_batches,
-        later,
-        writer.refusal,
+        asked,
         bytes_max=config.staging.bytes_max,
         lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
     )

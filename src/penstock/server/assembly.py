@@ -50,6 +50,7 @@ from penstock.model.consumers import ListConsumers
 from penstock.model.health import ReadHealth
 from penstock.model.jobs import StartPurge, StartRedrive
 from penstock.model.message_reports import TraceMessage
+from penstock.model.staging import CommitStaged
 from penstock.model.waits import AwaitMessages
 from penstock.storage.directory import Identity
 
@@ -105,10 +106,8 @@ def assemble(
 ) -> Services:
     """`has_tokens`: this shard has the tokens of its store. `commit_seconds`: how long its commits take."""
     reads, consumers, ids = LogReads(writer), ConsumersService(writer), identity.message_ids
-    searches = Searches(writer, reads, turns)
-    traces = MessageTraces(writer, reads)
-    push = PushChannels(writer, ids(), config.push, random.random)
-    audit = Audit(writer, ids(), config.audit)
+    searches, traces = Searches(writer, reads, turns), MessageTraces(writer, reads)
+    push, audit = PushChannels(writer, ids(), config.push, random.random), Audit(writer, ids(), config.audit)
     departures = Departures(writer, reads)
     courier = Courier(writer, config.topics.new_queue)
     commits = LastMinute(commit_seconds or Histogram())
@@ -118,6 +117,7 @@ def assemble(
     stats = StatsService(writer, push.error, config.events.readers_max, courier, commits, disk)
     streams = EventStreams(writer, reads, partial(forms.event_writer, ids()), config.events, identity)
     workers, copied = WorkerReports(writer), backups(writer, reads, audit)
+    batches = StagedBatches(writer, config.topics.new_queue, forms.staged_rows)
     waits = Waits(writer, traces, departures, reads.names.name)
     answers: Answers = {
         **stats.answers,
@@ -130,6 +130,7 @@ def assemble(
         ReadHealth: health.health,
         **streams.answers,
         **copied.answers,
+        CommitStaged: batches.commit,
         StartPurge: purges.purge,
         StartRedrive: redrives.redrive,
         **of_kind({"redrives": redrives, "purges": purges}),
@@ -142,7 +143,7 @@ def assemble(
         lender=Lender(writer),
         token_changes=TokenChanges(writer, identities, has_tokens=has_tokens),
         damaged_messages=DamagedMessages(writer),
-        staged_batches=StagedBatches(writer, config.topics.new_queue, forms.staged_rows),
+        staged_batches=batches,
         name_sweeps=NameSweeps(writer),
         push=push,
         disk=disk,

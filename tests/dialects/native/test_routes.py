@@ -49,7 +49,7 @@ ROOMS = (
         Cluster(ANY),
         Consumers(ANY),
     ),
-    Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
+    Staging(ANY, bytes_max=1, lifetime_ns=1),
 )
 
 

@@ -24,20 +24,19 @@ from penstock.engine.routing import roots
 from penstock.engine.staging import Admission, Chunk
 from penstock.errors import DamagedLogError, ProtocolError, Reason
 from penstock.limits import ADMITTED_ROWS_MAX
-from penstock.model.answers import Answer, Done, QueueDescription, Refused, RowsTaken
+from penstock.model.answers import Answer, Done, Refused, RowsTaken
+from penstock.model.client import Client
 from penstock.model.commands import (
     AdmitRows,
-    CommitBatch,
-    DescribeQueue,
     DropStaged,
     NewMessage,
     Publish,
     PublishRun,
     PublishTopics,
-    StageRows,
     TakeRows,
 )
 from penstock.model.settings import QueueSettings
+from penstock.model.staging import CommitStaged
 from penstock.storage.port import BeingFetchedError
 
 logger = logging.getLogger(__name__)
@@ -76,30 +75,13 @@ class StagedBatches(Service):
         """There are several shards: which one has a queue, and the port of each."""
         self._shard_of, self._ports = shard_of, ports
 
-    def elsewhere(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of the queues that other shards have."""
-        return frozenset(name for name in names if self._shard_of(name) != _HERE)
-
-    async def stage(self, command: StageRows) -> Answer:
-        """Stage rows, some of which are for other shards: only those know whether their queues exist."""
-        roots_elsewhere = self.elsewhere(frozenset(topic.partition(".")[0] for topic in command.topics))
-        for name in sorted(command.elsewhere | roots_elsewhere):
-            found = await answer_to(self._ports[self._shard_of(name)], DescribeQueue(name))
-            is_missing = isinstance(found, Refused) and found.reason is Reason.NO_QUEUE
-            if isinstance(found, Refused) and (name in command.elsewhere or not is_missing):
-                return Refused(Reason.NO_QUEUE, name) if is_missing else found
-            if name in roots_elsewhere and isinstance(found, QueueDescription) and found.settings.topics:
-                return Refused(Reason.IS_CHANNEL, name)
-        staged: Answer = await answer_to(self.writer, command)
-        return staged
-
-    async def commit(self, command: CommitBatch) -> Answer:
-        """Commit a batch. Returns the answer when all of its rows are in their queues, durably."""
-        answer: Answer = await answer_to(self.writer, command)
-        if isinstance(answer, Refused) or not (self._under_way or self._is_admitting(command.query)):
+    async def commit(self, _: Client, query: CommitStaged) -> Answer:
+        """Answered when all rows of the batch are in their queues, durably."""
+        answer: Answer = await answer_to(self.writer, query.needs())
+        if isinstance(answer, Refused) or not (self._under_way or self._is_admitting(query.query)):
             return answer
         admitted: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((command.query, admitted))
+        self._waiting.append((query.query, admitted))
         self.wake()
         return await admitted
 

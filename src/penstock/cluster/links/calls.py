@@ -44,6 +44,7 @@ HARMLESS = _REPEATED_BY_ITS_SENDER | frozenset(
         *(schedules.DescribeSchedule, schedules.ListSchedules),
         *(tokens.DescribeToken, tokens.ListTokens),
         *(courier_commands.Locate, courier_commands.CheckDeadLetterQueue, courier_commands.LearnChannel),
+        courier_commands.CheckStaged,
         *(courier_commands.ClaimKey, courier_commands.ReleaseKey, courier_commands.NameQueues, Probe),
     )
 )

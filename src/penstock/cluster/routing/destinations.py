@@ -29,6 +29,7 @@ from penstock.model.answers import (
 from penstock.model.commands import Command
 from penstock.model.consuming import Consume
 from penstock.model.probe import Probe
+from penstock.model.staging import roots_of
 
 Row = Callable[[Any, ShardMap], Destination]
 
@@ -201,6 +202,24 @@ def _settings(command: commands.CreateQueue | commands.UpdateQueue, shards: Shar
     return Parts([*first, (home, command), *others], lambda answers: answers[: at + 1][-1], at + 1, _all_done)
 
 
+def _stage(command: commands.StageRows, shards: ShardMap) -> Destination:
+    """Only the shards of the queues know whether they exist, so they are asked first."""
+    targets = roots_of(command.topics)
+    others = {shards.of_name(name) for name in command.queues | targets} - {ADMINISTRATION}
+    if not others:
+        return ADMINISTRATION
+
+    def of(shard: int, some: frozenset[str]) -> frozenset[str]:
+        return frozenset(name for name in some if shards.of_name(name) == shard)
+
+    asked = [
+        (shard, courier_commands.CheckStaged(of(shard, command.queues), of(shard, targets)))
+        for shard in sorted(others)
+    ]
+    here = replace(command, elsewhere=command.queues - of(ADMINISTRATION, command.queues))
+    return Parts([*asked, (ADMINISTRATION, here)], lambda answers: answers[-1], len(asked) + 1, _all_done)
+
+
 def _all_done(answers: list[Any]) -> bool:
     return not isinstance(answers[-1], Refused)
 
@@ -342,14 +361,15 @@ DESTINATIONS: dict[type[Command], Row | None] = {
         (
             *(tokens.SetToken, tokens.RotateToken, tokens.RevokeToken),
             *(tokens.DescribeToken, tokens.ListTokens),
-            *(commands.StageRows, commands.CommitBatch, commands.DropStaged, commands.DescribeStaged),
+            *(commands.CommitBatch, commands.DropStaged, commands.DescribeStaged),
         ),
         _administration,
     ),
+    commands.StageRows: _stage,
     **dict.fromkeys((commands.ReadClaimed, commands.FinishClaimed), _claimed),
     # Parts of other commands.
     **dict.fromkeys(
-        (courier_commands.CheckDeadLetterQueue, courier_commands.LearnChannel),
+        (courier_commands.CheckDeadLetterQueue, courier_commands.CheckStaged, courier_commands.LearnChannel),
         None,
     ),
     # Only services of a shard and routers send these.

@@ -32,6 +32,7 @@ from penstock.model import (
     metrics,
     pushes,
     searches,
+    staging,
     waits,
     workers,
 )
@@ -158,6 +159,7 @@ QUESTIONS: Final[dict[type[Query], Row]] = {
     jobs.ListJobs: Everywhere(jobs.all_jobs),
     **dict.fromkeys((jobs.FindJob, jobs.EndJob), Everywhere(jobs.the_one, is_whole=False)),
     **dict.fromkeys((workers.ListWorkers, workers.NoteWorker, workers.RemoveWorker), _ADMINISTRATION),
+    staging.CommitStaged: _ADMINISTRATION,
     jobs.StartPurge: _NAMED,
     jobs.StartRedrive: At(lambda query, shards: shards.of_name(query.order.criteria.queue)),
     **dict.fromkeys(

@@ -19,7 +19,9 @@ from penstock.model.commands import (
     StageRows,
     TakeRows,
 )
+from penstock.model.courier_commands import CheckStaged
 from penstock.model.events import Admitted, BatchCommitted, Staged, Unstaged
+from penstock.model.staging import roots_of
 
 _DONE = Done()
 
@@ -36,16 +38,22 @@ def stage_rows(draft: Draft, command: StageRows) -> Done | Refused:
         return Refused(Reason.NOT_STAGED, f"part {command.part} continues with chunk {there}, got {command.chunk}")
     if staging.bytes + len(command.data) > command.bytes_max or staging.chunks >= STAGED_CHUNKS_MAX:
         return Refused(Reason.STAGING_FULL, f"{command.bytes_max >> 20} MiB, {STAGED_CHUNKS_MAX} chunks")
-    missing = command.queues.difference(draft.state.numbers, command.elsewhere)
-    if missing:
-        return Refused(Reason.NO_QUEUE, min(missing))
-    roots = {topic.partition(".")[0] for topic in command.topics}
-    channels = [root for root in roots if draft.state.is_channel(root)]
-    if channels:
-        return Refused(Reason.IS_CHANNEL, min(channels))
+    if refused := _refusal(draft, command.queues - command.elsewhere, roots_of(command.topics)):
+        return refused
     what = (command.query, command.batch, command.part, command.chunk, command.rows)
     draft.events.append(Staged(draft.now, *what, draft.now + command.lifetime_ns, command.data))
     return _DONE
+
+
+def check_staged(draft: Draft, command: CheckStaged) -> Done | Refused:
+    return _refusal(draft, command.queues, command.roots) or _DONE
+
+
+def _refusal(draft: Draft, queues: frozenset[str], roots: frozenset[str]) -> Refused | None:
+    if missing := queues.difference(draft.state.numbers):
+        return Refused(Reason.NO_QUEUE, min(missing))
+    channels = [root for root in roots if draft.state.is_channel(root)]
+    return Refused(Reason.IS_CHANNEL, min(channels)) if channels else None
 
 
 def commit_batch(draft: Draft, command: CommitBatch) -> Done | Refused:

@@ -11,7 +11,6 @@ from typing import Final
 from msgspec import Struct
 
 from penstock.broker.shard_map import ShardMap
-from penstock.cluster.routing.destinations import ADMINISTRATION
 from penstock.dialects.wire import http
 from penstock.ids import MessageIds
 from penstock.server.front.asking import Merge
@@ -31,12 +30,6 @@ class At(Struct, frozen=True):
 
 HERE: Final = Here()
 Row = Here | At | Merge
-
-
-# ── One shard ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-ADMINISTERED: Final = At(lambda *_: ADMINISTRATION)
 
 
 # ── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,7 +69,7 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     **dict.fromkeys([(b"v1/schedules", 2), (b"v1/schedules", 3), (b"v1/schedules", 4)], HERE),
     **dict.fromkeys([(b"v1/tokens", 2), (b"v1/tokens", 3), (b"v1/tokens", 4)], HERE),
     **dict.fromkeys([(b"v1/workers", 2), (b"v1/workers", 3)], HERE),
-    **dict.fromkeys([(b"v1/stage", 3), (b"v1/stage", 4), (b"v1/stage", 5)], ADMINISTERED),
+    **dict.fromkeys([(b"v1/stage", 3), (b"v1/stage", 4), (b"v1/stage", 5)], HERE),
     (b"v1/settings", 2): HERE,
     (b"v1/cluster", 2): HERE,
     (b"v1/lake", 3): HERE,

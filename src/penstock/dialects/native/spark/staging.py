@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from typing import Annotated
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -15,11 +15,11 @@ from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.model.answers import Answer, Refused, StagedDescription
 from penstock.model.commands import (
-    CommitBatch,
     DescribeStaged,
     DropStaged,
     StageRows,
 )
+from penstock.model.staging import CommitStaged
 from penstock.model.values import Nanos
 
 BATCH_MAX = (1 << 63) - 1
@@ -39,28 +39,11 @@ class _Commit(Struct, forbid_unknown_fields=True):
 _decode_commit = msgspec.json.Decoder(_Commit).decode
 
 
-class Batches(Protocol):
-    """What keeps the batches."""
-
-    def elsewhere(self, names: frozenset[str]) -> frozenset[str]:
-        """Those of the queues that other shards have."""
-
-    async def stage(self, command: StageRows) -> Answer:
-        """Stage rows for other shards."""
-
-    async def commit(self, command: CommitBatch) -> Answer:
-        """Answers when all rows are in their queues."""
-
-
 class Staging:
-    """Requests in, commands out; answers in, responses out."""
+    """Requests in, commands and questions out; answers in, responses out."""
 
-    def __init__(
-        self, batches: Batches, later: http.Later, refusal: http.Refusal, *, bytes_max: int, lifetime_ns: Nanos
-    ) -> None:
-        self._batches = batches
-        self._later = later
-        self._refusal = refusal
+    def __init__(self, asked: http.Asked, *, bytes_max: int, lifetime_ns: Nanos) -> None:
+        self._asked = asked
         self._bytes_max = bytes_max
         self._lifetime_ns = lifetime_ns
         self.routes: http.Routes = {
@@ -76,35 +59,23 @@ class Staging:
         query, batch = _query_and_batch(request)
         return self._commit(request, query, batch) if segment == _COMMIT else self._stage(request, query, batch)
 
-    def _stage(self, request: http.Request, query: str, batch: int) -> http.Call | http.Awaited:
+    def _stage(self, request: http.Request, query: str, batch: int) -> http.Call:
         part = http.checked_name(unquote_to_bytes(http.segments_of(request.target)[4]), "the name of a part")
         chunk = number(parameters(request, "chunk"), "chunk", 0, limits.STAGED_CHUNKS_MAX, 0)
         rows = staged_rows(request.body, trusted=False)
         rows.check()
-        elsewhere = self._batches.elsewhere(rows.queues | {topic.partition(".")[0] for topic in rows.topics})
         command = StageRows(
             *(query, batch, part, chunk, rows.count, request.body),
-            *(rows.queues, self._lifetime_ns, self._bytes_max, rows.topics, rows.objects, elsewhere & rows.queues),
+            *(rows.queues, self._lifetime_ns, self._bytes_max, rows.topics, rows.objects),
         )
-        if not elsewhere:
-            return http.Call(command, lambda answer: _render(answer, 201, {"rows": rows.count}))
-        http.check(self._refusal(request, command))
-        return self._later(self._staged(command))
-
-    async def _staged(self, command: StageRows) -> http.Response:
-        return _render(await self._batches.stage(command), 201, {"rows": command.rows})
+        return http.Call(command, lambda answer: _render(answer, 201, {"rows": rows.count}))
 
     def _commit(self, request: http.Request, query: str, batch: int) -> http.Awaited:
-        parts = http.decoded(_decode_commit, request.body).parts
-        command = CommitBatch(query, batch, [(each.part, each.chunks) for each in parts])
-        if len({part for part, _ in command.parts}) < len(parts):
+        parts = [(each.part, each.chunks) for each in http.decoded(_decode_commit, request.body).parts]
+        if len(dict(parts)) < len(parts):
             raise ProtocolError("a part is named twice")
-        http.check(self._refusal(request, command))
-        return self._later(self._committed(command))
-
-    async def _committed(self, command: CommitBatch) -> http.Response:
-        answer = await self._batches.commit(command)
-        return _render(answer, 200, {"query": command.query, "batch": command.batch})
+        document = {"query": query, "batch": batch}
+        return self._asked(request, CommitStaged(query, batch, parts), lambda answer: _render(answer, 200, document))
 
     def _drop(self, request: http.Request, _: bytes) -> http.Call:
         return http.Call(
