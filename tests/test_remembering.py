@@ -18,7 +18,7 @@ BOUNDED = {
     "penstock.dialects.nq._check_queue": "it refuses what is long, and that is not remembered",
     "penstock.dialects.wire.http.checked_text": "as above",
     "penstock.dialects.wire.http.queue_name": "as above",
-    "penstock.broker.zones._read": "the zones of the system: others are not remembered",
+    "penstock.broker.recovery._read": "the zones of the system: others are not remembered",
     "penstock.storage.memory._header_of": "its texts are batches of tests and simulations",
 }
 

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import __version__
-from penstock.broker.figures.histogram import Histogram
+from penstock.broker.figures.waits import Histogram
 from penstock.broker.identities import Identities
 from penstock.broker.metrics import Metrics
 from penstock.broker.quotas.quotas import Quotas
@@ -34,7 +34,7 @@ from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model.answers import Answer
 from penstock.model.client import Client
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
-from penstock.model.metrics import FAMILIES, QUEUES_SHOWN_MAX, metrics_table
+from penstock.model.metrics import FAMILIES, QUEUES_SHOWN_MAX
 from penstock.model.metrics import Metrics as Scrape
 from penstock.model.queries import Query
 from penstock.model.settings import QueueSettings
@@ -51,6 +51,7 @@ from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import snapshot_path
 from penstock.storage.memory import MemoryLog
 from tests.support.certificates import Pair
+from tests.support.documented import metrics_table
 from tests.support.live_loop import a_loop, ask
 
 Scraped = dict[str, dict[tuple[str, ...], float]]

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from penstock.broker.zones import zone_of
+from penstock.broker.recovery import zone_of
 
 
 def test_a_zone_has_its_name() -> None:
@@ -22,7 +22,7 @@ def test_what_is_no_zone_is_none(name: str) -> None:
 
 
 def test_a_machine_without_zones_has_those_of_the_package() -> None:
-    program = "from penstock.broker.zones import zone_of; print(zone_of('Europe/Berlin'), zone_of('Mars'))"
+    program = "from penstock.broker.recovery import zone_of; print(zone_of('Europe/Berlin'), zone_of('Mars'))"
     environment = {**os.environ, "PYTHONTZPATH": ""}
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
     assert ended.stdout == b"Europe/Berlin None\n"

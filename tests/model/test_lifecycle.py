@@ -24,8 +24,9 @@ from penstock.model.events import (
     Unchanged,
 )
 from penstock.model.kinds import LETTERS, Kind, State
-from penstock.model.lifecycle import ALLOWED, TRANSITIONS, diagram
+from penstock.model.lifecycle import ALLOWED, TRANSITIONS
 from penstock.model.settings import QueueSettings
+from tests.support.documented import diagram
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 CREATED = 10

@@ -12,7 +12,8 @@ from penstock.config.config import Address, Config, parse_address
 from penstock.errors import ConfigError
 from penstock.limits import REQUEST_BODY_BYTES_MAX, REQUEST_HEADERS_BYTES_MAX
 from penstock.renamed import DeprecatedName
-from penstock.server.settings import SETTINGS, load, settings_table
+from penstock.server.settings import SETTINGS, load
+from tests.support.documented import settings_table
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.shells.client_certificate import certificate_name
+from penstock.shells.secure import certificate_name
 
 SUBJECT = ((("countryName", "DE"),), (("organizationName", "Example"),), (("commonName", "reports"),))
 OTHERS = (("email", "ops@example.org"), ("DNS", "reports.example.org"), ("URI", "spiffe://example.org/reports"))

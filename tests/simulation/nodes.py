@@ -15,7 +15,6 @@ from penstock.engine.engine import Engine
 from penstock.errors import FencedError, LogFailedError, StoreError
 from penstock.limits import SECOND_NS
 from penstock.model.values import Nanos, Stage
-from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.port import Progress
 from tests.simulation.everywhere import promise
 from tests.simulation.process import Process
@@ -34,6 +33,7 @@ from tests.simulation.store import (
     release,
     renew,
 )
+from tests.support.faulty import Faults, FaultyLog
 
 RENEW_NS = LEASE_NS // 3
 SERVE_NS = 2 * LEASE_NS // 3  # How long an owner serves after its last good renewal.

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from penstock.broker.recovery import zone_of
 from penstock.broker.writer.loop import Loop
-from penstock.broker.zones import zone_of
 from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model.answers import Refused
@@ -26,11 +26,11 @@ from penstock.model.schedules import CatchUp, Schedule, ScheduleRan, ScheduleSet
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 from penstock.server.clock import Clock
-from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.log.batch import HEADER_BYTES, read_header
 from penstock.storage.log.decode import events_of
 from penstock.storage.memory import MemorySnapshot
 from tests.simulation.scheduler import ProcessScheduler, VirtualTime
+from tests.support.faulty import Faults, FaultyLog
 
 # Half an hour before the clocks of Berlin change.
 STARTS = (datetime(2026, 3, 29, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC))

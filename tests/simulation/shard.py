@@ -28,12 +28,12 @@ from penstock.limits import SECOND_NS
 from penstock.model.answers import Answer, Delivery
 from penstock.model.commands import Fetch, ForgetNames
 from penstock.model.settings import QueueSettings
-from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.memory import MemorySnapshot
 from tests.simulation.asked import Place
 from tests.simulation.everywhere import BrokenPromiseError, promise
 from tests.simulation.ledger import Ledger
 from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
+from tests.support.faulty import Faults, FaultyLog, rot
 
 DOUBT_NS = 3 * SECOND_NS
 DEADLINE_LATE_NS_MAX = 2 * TIMER_LATE_NS_MAX

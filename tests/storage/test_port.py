@@ -13,7 +13,6 @@ from penstock.errors import EventsRemovedError
 from penstock.model.events import Event, HandedOver, NameDefined, QueueCreated
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
-from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.trace_index import Traces
@@ -22,6 +21,7 @@ from penstock.storage.log.view import Cursor, View
 from penstock.storage.memory import MemoryLog, MemorySnapshot
 from penstock.storage.port import Log, Section
 from penstock.storage.postgres.log import StoredLog
+from tests.support.faulty import Faults, FaultyLog
 from tests.support.postgres import Postgres
 from tests.support.samples import close_log, logged, open_log, recover, section
 from tests.support.stored_logs import StoreUser

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 
-from penstock.broker.writer.pause import Pause
+from penstock.broker.writer.port import Pause
 from penstock.broker.writer.rounds import Rounds
 from penstock.cli import main
 

@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from penstock import __version__
-from penstock.broker.figures.histogram import Histogram
 from penstock.broker.figures.measures import Measured, needs_consumers
+from penstock.broker.figures.waits import Histogram
+from penstock.broker.services.contract import Service
 from penstock.broker.writer.loop import Loop
 from penstock.engine.queue import Queue
 from penstock.limits import QUEUES_PER_PART, SECOND_NS
-from penstock.model.access import EVERYTHING, Access
+from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.client import Client
+from penstock.model.health import GREEN, RED, YELLOW, Health, ReadHealth
 from penstock.model.metrics import OTHER_QUEUES, QUEUES_SHOWN_MAX, ProcessFigure, ReadMetrics, Samples
 from penstock.model.metrics import Metrics as Found
 
@@ -128,3 +130,13 @@ def _queue_messages(queues: list[Queue]) -> Generator[None, Any, Samples]:
 
 def _counts(queue: Queue) -> Counts:
     return queue.ready, queue.leases.live, queue.delayed.live, queue.kept, queue.damaged
+
+
+class HealthService(Service):
+    async def health(self, client: Client, _: ReadHealth) -> Health:
+        """The reason of a failure may name files: if there are tokens, only clients that show one see it."""
+        if failure := self.writer.failure:
+            return Health(RED, "the log cannot be written" + ("" if client.access is NOBODY else f": {failure}"))
+        if damaged := self.writer.engine.damaged:
+            return Health(YELLOW, f"{damaged} damaged messages are set aside: see /v1/search?state=damaged")
+        return Health(GREEN)

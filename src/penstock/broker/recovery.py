@@ -6,9 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.broker.history_catch_up import catch_up
+from penstock.broker.keyed_messages import catch_up
 from penstock.broker.shard_map import answers_for
-from penstock.broker.zones import zone_of
 from penstock.config.config import Config
 from penstock.engine.engine import Engine
 from penstock.engine.history import History, SharedHistory
@@ -20,6 +19,11 @@ from penstock.storage.port import Log
 
 if TYPE_CHECKING:  # Only a broker that uses it needs its library.
     from penstock.storage.postgres.store import PostgresStore
+
+
+from datetime import UTC, tzinfo
+from functools import cache
+from zoneinfo import ZoneInfo
 
 logger = logging.getLogger(__name__)
 
@@ -83,3 +87,19 @@ def _replay(
     facts = {"replayed": replayed, "offset": log.end.offset, "queues": len(engine.queues)}
     logger.info("recovered", extra=facts)
     return Recovered(engine, log, history)
+
+
+# Time zones: read from the system, or from the package tzdata where the system has none.
+
+
+def zone_of(name: str) -> tzinfo | None:
+    """The zone with this IANA name; None if there is none."""
+    try:
+        return _read(name)
+    except (OSError, ValueError, LookupError):
+        return None
+
+
+@cache  # There are some hundred. What cannot be read is not kept.
+def _read(name: str) -> tzinfo:
+    return UTC if name == "UTC" else ZoneInfo(name)

@@ -20,7 +20,6 @@ from penstock.engine.decide import (
     fetch,
     finish,
     move,
-    probe,
     publish,
     publish_once,
     publish_topics,
@@ -109,7 +108,7 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     courier_commands.CheckDeadLetterQueue: administer.check_dead_letter_queue,
     courier_commands.NameQueues: administer.name_queues,
 }
-DECIDE[Probe] = probe.probe_with(DECIDE)
+DECIDE[Probe] = administer.probe_with(DECIDE)
 
 EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] = {
     events.Logged: arrivals.logged,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from penstock.model.event import Event
-from penstock.model.kinds import Kind
+from penstock.model.kinds import Event, Kind
 from penstock.model.values import Nanos
 
 

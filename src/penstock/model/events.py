@@ -12,8 +12,8 @@ from penstock.model.batch_events import Admitted as Admitted
 from penstock.model.batch_events import BatchCommitted as BatchCommitted
 from penstock.model.batch_events import Staged as Staged
 from penstock.model.batch_events import Unstaged as Unstaged
-from penstock.model.event import Event as Event
 from penstock.model.kinds import MESSAGE_FIELDS, Kind
+from penstock.model.kinds import Event as Event
 from penstock.model.schedules import SCHEDULE_EVENTS
 from penstock.model.settings import QueueSettings
 from penstock.model.shard_events import SHARD_EVENTS, LearnedRun

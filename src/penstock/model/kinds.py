@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Literal
+from typing import ClassVar, Literal
 
 from msgspec import Struct
+
+from penstock.model.values import Nanos
 
 
 class State(IntEnum):
@@ -200,3 +202,15 @@ BEGINS = kinds_where(lambda row: row.begins)
 WITH_CONTENT = kinds_where(lambda row: row.begins and "body" in row.stores)
 DEFINES = kinds_where(lambda row: "name" in row.stores or "text" in row.stores)  # What a number stands for.
 ABOUT_MESSAGES = kinds_where(lambda row: row.about == "message")
+
+
+class Event(Struct, frozen=True, gc=False):
+    """Something that happened. `Engine.evolve` applies it, live and in replay alike."""
+
+    kind: ClassVar[Kind]
+    time: Nanos
+
+    @property
+    def records(self) -> int:
+        """How many records it is in the log."""
+        return 1

@@ -6,7 +6,7 @@ happen: `evolve` asserts it, live and in replay.
 
 from __future__ import annotations
 
-from penstock.model.kinds import LETTERS, Kind, State
+from penstock.model.kinds import Kind, State
 
 # States as plain numbers, for the hot paths: looking a member up in an enum costs more than the comparison.
 GONE, READY, DELAYED, LEASED, KEPT, DAMAGED = (int(state) for state in State)
@@ -21,19 +21,3 @@ ALLOWED: frozenset[tuple[int, int]] = frozenset(
     [(int(state), int(kind)) for state, kind in TRANSITIONS]
     + [(int(State.DELAYED), int(kind)) for state, kind in TRANSITIONS if state is State.READY]
 )
-
-
-def diagram() -> str:
-    """The picture of the table, in Mermaid."""
-    arrows: dict[tuple[str, str], list[str]] = {}
-    for (state, kind), targets in TRANSITIONS.items():
-        for target in targets:
-            label = f"{LETTERS.get(kind, '')} {kind.name.lower().replace('_', ' ')}"
-            arrows.setdefault((_node(state), _node(target)), []).append(label.strip())
-    arrows[State.DELAYED.name.title(), State.READY.name.title()].append("its time comes")
-    lines = [f"    {source} --> {target}: {', '.join(labels)}" for (source, target), labels in arrows.items()]
-    return "\n".join(["stateDiagram-v2", *lines])
-
-
-def _node(state: State) -> str:
-    return "[*]" if state is State.GONE else state.name.title()

@@ -255,12 +255,3 @@ def _figure(name: str, found: Iterable[Metrics]) -> ProcessFigure:
     join: Join = min if name == _EARLIEST else sum
     about = figures[0]
     return ProcessFigure(about.name, about.type, about.help, join([each.value for each in figures]))
-
-
-def metrics_table() -> str:
-    """Every metric as a Markdown table: what `docs/operating.md` shows."""
-    lines = ["| metric | type | labels | what it is |", "|---|---|---|---|"]
-    for family in FAMILIES:
-        labels = ", ".join(f"`{label}`" for label in family.labels)
-        lines.append(f"| `{family.name}` | {family.type} | {labels} | {family.help} |")
-    return "\n".join(lines) + "\n"

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.commands import Command
-from penstock.model.event import Event
-from penstock.model.kinds import Kind
+from penstock.model.kinds import Event, Kind
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 

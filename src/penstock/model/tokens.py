@@ -10,8 +10,7 @@ from penstock.limits import NEVER_NS
 from penstock.model.access import EVERY_NAME, Access, Verb, scope_of
 from penstock.model.access import Kind as AccessKind
 from penstock.model.commands import Command
-from penstock.model.event import Event
-from penstock.model.kinds import Kind
+from penstock.model.kinds import Event, Kind
 from penstock.model.values import Nanos
 
 

@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.broker.figures.histogram import Histogram, LastMinute
+from penstock.broker.figures.waits import Histogram, LastMinute
 from penstock.broker.identities import Identities
+from penstock.broker.metrics import HealthService
 from penstock.broker.services.audit import Audit
 from penstock.broker.services.backups import Backups
 from penstock.broker.services.connections import Connections
@@ -24,19 +25,16 @@ from penstock.broker.services.departures import Departures
 from penstock.broker.services.disk import DiskService
 from penstock.broker.services.event_encoders import EventTexts
 from penstock.broker.services.event_streams import EventStreams
-from penstock.broker.services.health import HealthService
-from penstock.broker.services.jobs import of_kind
+from penstock.broker.services.jobs import Purges, Redrives, of_kind
 from penstock.broker.services.lake_reads import LakeReads
 from penstock.broker.services.loans.borrower import Borrower
 from penstock.broker.services.loans.lender import Lender
 from penstock.broker.services.log_reads import LogReads
 from penstock.broker.services.message_traces import MessageTraces
 from penstock.broker.services.name_sweep import NameSweeps
-from penstock.broker.services.purge import Purges
 from penstock.broker.services.push import PushChannels
 from penstock.broker.services.questions import Answers, Questions
 from penstock.broker.services.recalls import Recalls
-from penstock.broker.services.redrive import Redrives
 from penstock.broker.services.search import Searches
 from penstock.broker.services.staged_batches import StagedBatches, StagedRows
 from penstock.broker.services.stats import StatsService

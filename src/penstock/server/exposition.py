@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from itertools import accumulate
 from typing import Any
 
-from penstock.broker.figures.histogram import BOUNDS_SECONDS
+from penstock.broker.figures.waits import BOUNDS_SECONDS
 from penstock.dialects.wire.http import Response, Steps, no_answer
 from penstock.limits import SAMPLES_PER_PART
 from penstock.model.metrics import FAMILIES, Durations, Family, Metrics, ReadMetrics

@@ -336,17 +336,6 @@ _KEYS = SETTINGS | {row.old: SETTINGS[row.new] for row in RENAMED[BROKER_SETTING
 _OLD_NAMES = {spelling: old for old in successors(BROKER_SETTINGS) for spelling in (old, _variable(old))}
 
 
-def settings_table() -> str:
-    """Every key as a Markdown table: what `docs/operating.md` shows."""
-    lines = ["| key | variable | default | expected | what it is |", "|---|---|---|---|---|"]
-    for setting in SETTINGS.values():
-        default = f"`{_shown(setting.default)}`" if setting.default not in ((), "") else "none"
-        lines.append(
-            f"| `{setting.key}` | `{setting.variable}` | {default} | {setting.expected} | {setting.description} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
 def effective_settings(config: Config) -> list[dict[str, Any]]:
     """Every setting with its value and where that comes from. Secrets are left out."""
     return [
@@ -367,9 +356,3 @@ def _written(value: Any) -> Any:
     if isinstance(value, Address | Path | str):
         return str(value)
     return list(map(str, value)) if isinstance(value, tuple) else value
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -33,13 +33,11 @@ from penstock.model.client import Client, Pending
 from penstock.model.commands import Command
 from penstock.model.queries import Query
 from penstock.shells import outbox
-from penstock.shells.client_certificate import certificate_name
-from penstock.shells.connection import Connection
+from penstock.shells.connection import PLAIN_PORT, Connection, is_tls
 from penstock.shells.exchanges import STATUS_LINES, Exchange, Several, Upgrade
-from penstock.shells.farewell import Farewell
 from penstock.shells.heads import Head, KnownHeads
-from penstock.shells.misdirected import PLAIN_PORT, is_tls
-from penstock.shells.requests import RequestReader, RequestRefusedError, is_light
+from penstock.shells.requests import Farewell, RequestReader, RequestRefusedError, is_light
+from penstock.shells.secure import certificate_name
 from penstock.shells.streams import Flow
 
 if TYPE_CHECKING:

@@ -37,10 +37,18 @@ from penstock.limits import (
 )
 from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Refused
-from penstock.shells.client_certificate import certificate_name
-from penstock.shells.connection import SWEEPS_PER_SECOND, Connection, Limits, Server
-from penstock.shells.misdirected import PLAIN_PORT, http_answer, is_misdirected, is_tls
+from penstock.shells.connection import (
+    PLAIN_PORT,
+    SWEEPS_PER_SECOND,
+    Connection,
+    Limits,
+    Server,
+    http_answer,
+    is_misdirected,
+    is_tls,
+)
 from penstock.shells.peer import PeerConnection
+from penstock.shells.secure import certificate_name
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.broker.quotas.meter import Poll
 from penstock.broker.writer.port import ClientPort
@@ -22,6 +22,9 @@ from penstock.model.happening import Happening
 from penstock.model.values import Stage
 from penstock.shells import outbox
 from penstock.shells.connection import Connection, Server
+
+if TYPE_CHECKING:
+    from penstock.shells.ws import WsConnection
 
 
 class LoopPeer(CommandOrder):
@@ -197,3 +200,29 @@ class PeerConnection(Connection, LoopPeer):
             self.abort()
         elif self.choked:
             self._count_unread()
+
+
+class WaitingCommand:
+    """It counts as unanswered until it is answered or cancelled."""
+
+    __slots__ = ("_connection", "_counts", "_reply", "handle")
+
+    def __init__(self, connection: WsConnection, reply: Callable[[Answer], None]) -> None:
+        self._connection = connection
+        self._reply = reply
+        self._counts = True
+        self.handle: Cancelable | None = None
+
+    def answer(self, answer: Answer) -> None:
+        if self._counts:
+            self._counts = False
+            self._connection.answered(self._reply, 1, 0, answer)
+        else:
+            self._reply(answer)  # Cancelled too late: a message was on its way already.
+
+    def cancel(self) -> None:
+        if self.handle:
+            self.handle.cancel()
+        if self._counts:
+            self._counts = False
+            self._connection.canceled()

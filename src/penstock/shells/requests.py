@@ -6,6 +6,7 @@ as few as possible, and what most requests do not need is left to those that do.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from functools import partial
@@ -15,7 +16,14 @@ import httptools
 
 from penstock.dialects.wire.http import BodyRule, Headers, Response, announced_bytes, error_response
 from penstock.errors import Fault
-from penstock.limits import BODY_BYTES_UNASKED, LIGHT_BYTES_MAX, LIGHT_LINES_MAX, REQUEST_TARGET_BYTES_MAX
+from penstock.limits import (
+    BODY_BYTES_UNASKED,
+    FAREWELL_BYTES_MAX,
+    LIGHT_BYTES_MAX,
+    LIGHT_LINES_MAX,
+    REQUEST_TARGET_BYTES_MAX,
+)
+from penstock.shells.connection import Connection
 from penstock.shells.exchanges import Drain, Exchange
 from penstock.shells.heads import always
 
@@ -260,3 +268,30 @@ def is_light(data: bytes) -> bool:
 
 
 _content_length = re.compile(rb"\r\ncontent-length: *(\d{1,7})\r\n", re.IGNORECASE).search
+
+
+# What comes after the last answer of a connection is read and dropped, until the client closes, the time is over,
+# or it is more than any request has. If a connection is closed before all is read that came, it is reset, and the
+# client may lose an answer that is on its way: the refusal of a large body, which the client is still sending.
+
+
+class Farewell(asyncio.Protocol):
+    """Takes the place of a connection that has sent its last answer. The connection still ends it in time."""
+
+    __slots__ = ("_connection", "_room")
+
+    def __init__(self, connection: Connection, transport: asyncio.Transport) -> None:
+        self._connection = connection
+        self._room = FAREWELL_BYTES_MAX
+        transport.set_protocol(self)
+        transport.write_eof()
+
+    def data_received(self, data: bytes) -> None:
+        self._room -= len(data)
+        if self._room < 0:
+            self._connection.abort()
+        else:
+            self._connection.drop(len(data))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)

@@ -19,8 +19,7 @@ from typing import Any, Protocol, cast
 from penstock.errors import Fault
 from penstock.limits import BACKLOG_MAX, HANDSHAKE_BYTES_MAX
 from penstock.model.answers import Refused
-from penstock.shells.connection import Connection, Server
-from penstock.shells.misdirected import TLS_PORT, http_answer, is_misdirected
+from penstock.shells.connection import TLS_PORT, Connection, Server, http_answer, is_misdirected
 
 logger = logging.getLogger(__name__)
 
@@ -354,3 +353,29 @@ class SecureTransport(asyncio.Transport, asyncio.Protocol):
         if name == "peercert":
             return self._link.getpeercert()
         return self._raw.get_extra_info(name, default)
+
+
+_ALTERNATIVES = ("URI", "DNS")
+
+
+def certificate_name(transport: asyncio.Transport) -> str:
+    """The common name of the subject, or else its first URI or host name. Empty if the client shows no certificate
+    that can be read.
+
+    The handshake has checked that an authority of `tls.client_ca` vouches for it.
+    """
+    certificate: dict[str, Any] | None
+    try:
+        certificate = transport.get_extra_info("peercert")
+    except (ssl.SSLError, ValueError):  # An authority may have signed names that are no text.
+        return ""
+    return _name(certificate) if certificate else ""
+
+
+def _name(certificate: dict[str, Any]) -> str:
+    for part in certificate.get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    others = certificate.get("subjectAltName", ())
+    return next((value for kind, value in others if kind in _ALTERNATIVES), "")

@@ -54,8 +54,7 @@ from penstock.model.client import Cancelable
 from penstock.model.commands import Command, Fetch, FinishMany, Publish
 from penstock.model.values import Stage
 from penstock.shells.http_server import HttpServer
-from penstock.shells.peer import PeerConnection
-from penstock.shells.waiting_command import WaitingCommand
+from penstock.shells.peer import PeerConnection, WaitingCommand
 
 logger = logging.getLogger(__name__)
 

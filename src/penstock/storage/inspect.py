@@ -21,7 +21,7 @@ from penstock.errors import DamagedHeaderError, DamagedLogError, DataDirectoryEr
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position
 from penstock.storage.directory import DataDirectory
-from penstock.storage.letters.groups import grouped
+from penstock.storage.letters.forms import grouped
 from penstock.storage.letters.table import table_of
 from penstock.storage.log.batch import RECORD_DTYPE, START, Header, Point, extent_bounds
 from penstock.storage.log.decode import events_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.broker.figures.close_up import SHOWN_MAX, TAKEN, WINDOW_SECONDS, CloseUp
 from penstock.broker.figures.tally import NOTED, Tally
+from penstock.broker.figures.waits import SHOWN_MAX, TAKEN, WINDOW_SECONDS, CloseUp
 from penstock.engine.engine import Engine
 from penstock.limits import SECOND_NS
 from penstock.model.commands import Command, Fetch, NewMessage, Publish

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.quotas.bucket import Bucket
+from penstock.broker.quotas.account import Bucket
 
 
 def granted(bucket: Bucket, amount: float, now: float) -> bool:

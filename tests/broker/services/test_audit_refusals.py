@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.broker.services.audit_refusals import Refusal, Refusals
+from penstock.broker.services.audit import Refusal, Refusals
 from penstock.limits import AUDIT_REFUSALS_MAX, AUDIT_WINDOW_SECONDS, SECOND_NS
 from penstock.model.audit import Actor
 

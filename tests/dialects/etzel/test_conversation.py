@@ -22,8 +22,8 @@ from penstock.limits import BODY_BYTES_MAX, CONNECTION_QUEUES_MAX, SECOND_NS
 from penstock.model.commands import CreateQueue
 from penstock.model.settings import QueueSettings
 from penstock.shells.peer import LoopPeer
-from penstock.storage.faulty import Faults, FaultyLog
 from tests.simulation.scheduler import ProcessScheduler, VirtualTime
+from tests.support.faulty import Faults, FaultyLog
 
 START_NS = 1_700_000_000 * SECOND_NS
 SETTLED_SECONDS = 0.1  # The disk is done by then.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.dialects.glovebox import leases as glovebox_leases
+from penstock.dialects.glovebox import replies
 from penstock.dialects.glovebox import session as glovebox_session
 from penstock.model.commands import (
     CreateQueue,
@@ -95,7 +95,7 @@ async def test_the_last_delivery_before_a_dead_letter_queue_can_still_be_finishe
 
 def test_for_one_lease_too_many_the_oldest_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glovebox_session, "HELD_LEASES_MAX", 2)
-    monkeypatch.setattr(glovebox_leases, "HELD_LEASES_MAX", 2)
+    monkeypatch.setattr(replies, "HELD_LEASES_MAX", 2)
 
     @live
     async def story(house: House) -> None:

@@ -22,9 +22,10 @@ from penstock.errors import ConfigError, ProtocolError
 from penstock.limits import SECOND_NS, STAGED_CHUNK_ROWS_MAX
 from penstock.model.cron import parse_cron
 from penstock.model.settings import QueueSettings
-from penstock.server.settings import load, settings_table
+from penstock.server.settings import load
 from penstock.worker import payload
 from tests.fuzz.target import Target
+from tests.support.documented import settings_table
 from tests.support.glovebox import fetch, post
 
 _NOW = 1_790_000_000 * SECOND_NS

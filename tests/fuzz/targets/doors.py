@@ -21,7 +21,7 @@ from penstock.cluster.links.guarded import LINK, Guarded
 from penstock.config.config import AuthConfig, Config
 from penstock.config.types import FileName, Text
 from penstock.server.standby import Standby
-from penstock.shells.client_certificate import certificate_name
+from penstock.shells.secure import certificate_name
 from tests.fuzz.target import Target
 from tests.fuzz.targets.brokers import frames, house_of, http_seeds, requests, said, upgrade, whole_request
 from tests.fuzz.targets.clients import in_loop

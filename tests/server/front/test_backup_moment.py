@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker.services import backups
 from penstock.broker.writer.loop import Loop
-from penstock.broker.writer.pause import Pause
+from penstock.broker.writer.port import Pause
 from penstock.cli.backup.broker_source import BrokerStore
 from penstock.client.trust import Trust
 from penstock.storage.backup.making import make_backup

@@ -55,7 +55,7 @@ from penstock.storage.arrow.columns import (
     schema,
 )
 from penstock.storage.arrow.names import Names
-from penstock.storage.letters.groups import RECORDS_PER_GROUP
+from penstock.storage.letters.forms import RECORDS_PER_GROUP
 from penstock.storage.log.batch import Header
 from penstock.storage.log.decode import events_of
 from tests.support.samples import seal, seal_all

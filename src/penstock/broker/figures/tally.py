@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.broker.figures import paces
-from penstock.broker.figures.close_up import TAKEN, CloseUp
 from penstock.broker.figures.paces import NameOf, Paces
+from penstock.broker.figures.waits import TAKEN, CloseUp
 from penstock.engine.queue import Queue
 from penstock.model.consumers import Consumer
 from penstock.model.kinds import Kind, kinds_where

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from penstock.broker.quotas.bucket import Bucket
 from penstock.config.quotas import QuotaLimits
 from penstock.limits import ACCOUNTS_MAX, ACCOUNTS_SWEPT_MIN, FAULTS_PER_SECOND_MAX
 
@@ -109,3 +108,36 @@ class Accounts:
         for name in unused[: max(0, len(self._accounts) - self._most // 2)]:
             self._accounts.pop(name).let_go()
         self._sweep_at = max(ACCOUNTS_SWEPT_MIN, 2 * len(self._accounts))
+
+
+class Bucket:
+    """It fills steadily up to its capacity. While `least` is in it, it grants whatever is asked for: a single request
+    may be larger than the capacity. Then it is overdrawn, and grants nothing until it has filled up again."""
+
+    __slots__ = ("_at", "_capacity", "_least", "_level", "_rate")
+
+    def __init__(self, capacity: float, seconds: float, now: float, least: float = 1) -> None:
+        """`seconds`: how long an empty bucket takes to fill."""
+        self._capacity = capacity
+        self._rate = capacity / seconds
+        self._least = least
+        self._level = capacity
+        self._at = now
+
+    def take(self, amount: float, now: float) -> None:
+        self._level = min(self._capacity, self._level + (now - self._at) * self._rate) - amount
+        self._at = now
+
+    def wait(self, now: float) -> float:
+        """After how many seconds it grants something. 0: now."""
+        missing = self._least - self._level
+        if missing <= 0:
+            return 0.0
+        seconds = missing / self._rate - (now - self._at)
+        return seconds if seconds > _SECONDS_MIN else 0.0
+
+    def is_full(self, now: float) -> bool:
+        return self._level + (now - self._at) * self._rate >= self._capacity
+
+
+_SECONDS_MIN = 1e-6  # Numbers are not exact.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from penstock.broker.quotas.bucket import Bucket
+from penstock.broker.quotas.account import Bucket
 from penstock.limits import QUOTA_SLICES
 
 _SOON_SECONDS = 0.01  # An answer of the owner is expected within this time.

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from penstock.broker.quotas.account import RATES, Account, Scope
-from penstock.broker.quotas.bucket import Bucket
+from penstock.broker.quotas.account import RATES, Account, Bucket, Scope
 from penstock.broker.quotas.lending import LentSeats, Loan, OwnSeats, Pool, slice_of
 from penstock.config.quotas import QuotaLimits
 

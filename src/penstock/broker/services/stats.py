@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.broker.figures.close_up import CloseUp
-from penstock.broker.figures.histogram import LastMinute
 from penstock.broker.figures.measures import needs_consumers
 from penstock.broker.figures.tally import Tallied, Tally
+from penstock.broker.figures.waits import CloseUp, LastMinute
 from penstock.broker.services.attention import RUSH_MESSAGES, Flags, Known, attention, slow_consumer
 from penstock.broker.services.connections import waiting_consumers
 from penstock.broker.services.contract import Service

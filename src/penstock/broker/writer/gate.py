@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from penstock.broker.figures.histogram import Latencies
+from penstock.broker.figures.waits import Latencies
 from penstock.broker.writer.asked import through
 from penstock.limits import COMMANDS_PER_SAMPLE
 from penstock.model.access import EVERYTHING

@@ -15,7 +15,6 @@ from penstock.broker.room import Room
 from penstock.broker.writer.asked import Origin
 from penstock.broker.writer.asked import is_over as is_over  # For services.
 from penstock.broker.writer.asked import through as through
-from penstock.broker.writer.pause import Pause
 from penstock.broker.writer.recent import Recent
 from penstock.engine.engine import Engine
 from penstock.engine.schedules import Planned
@@ -183,3 +182,13 @@ class ServicePort(OwnedPort, Protocol):
     @property
     def on_damage(self) -> list[Callable[[DamagedExtentError], None]]:
         """Called when part of the log cannot be read."""
+
+
+# A pause of the commits of a process: while it lasts none begins, so each log ends where it ends.
+
+
+class Pause:
+    def __init__(self, begun: Callable[[], None]) -> None:
+        """`begun`: called when the commits that were under way have ended."""
+        self.begun = begun
+        self.has_begun = False

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.broker.writer.pause import Pause
+from penstock.broker.writer.port import Pause
 from penstock.broker.writer.scheduler import Scheduler
 
 

@@ -25,9 +25,7 @@ from penstock.dialects.glovebox.codec import (
     label_in,
     named_in,
 )
-from penstock.dialects.glovebox.following import Following
-from penstock.dialects.glovebox.leases import Leases
-from penstock.dialects.glovebox.replies import FramePeer, MessageKey, Replies
+from penstock.dialects.glovebox.replies import Following, FramePeer, Leases, MessageKey, Replies
 from penstock.dialects.wire.http import checked_name
 from penstock.dialects.wire.order import Gathering
 from penstock.dialects.wire.setting_documents import settings_in

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from penstock.limits import QUEUE_NUMBER_MAX, QUEUES_MAX
 from penstock.model.access import OWN_QUEUES
 from penstock.model.answers import (
     CHANGED_MEANWHILE,
+    Answer,
     Done,
     ObjectDescription,
     QueueDescription,
@@ -22,9 +25,18 @@ from penstock.model.answers import (
     QueueNames,
     Refused,
 )
-from penstock.model.commands import CreateQueue, DeleteQueue, DescribeObject, DescribeQueue, ListQueues, UpdateQueue
+from penstock.model.commands import (
+    Command,
+    CreateQueue,
+    DeleteQueue,
+    DescribeObject,
+    DescribeQueue,
+    ListQueues,
+    UpdateQueue,
+)
 from penstock.model.courier_commands import CheckDeadLetterQueue, NameQueues
 from penstock.model.events import QueueChanged, QueueRemoved
+from penstock.model.probe import Probe
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos, Wish
 
@@ -147,3 +159,24 @@ def _description(queue: Queue, now: Nanos) -> QueueDescription:
         damaged=queue.damaged,
         created=queue.created,
     )
+
+
+_MISSING = frozenset(reason for reason in Reason if reason.status == 404)
+_THERE = frozenset((Reason.QUEUE_EXISTS, Reason.IS_CHANNEL, Reason.TOKEN_EXISTS))
+
+Decide = Callable[[Draft, Any], Answer]
+
+
+def probe_with(decide: Mapping[type[Command], Decide]) -> Decide:
+    """Decides what is asked about with its own function from this table, and drops what comes of it."""
+
+    def probe(draft: Draft, command: Probe) -> Answer:
+        try:
+            answer = decide[type(command.head)](draft, command.head)
+        except RefusedError as error:
+            answer = error.refused
+        draft.events.clear()
+        is_about_names = isinstance(answer, Refused) and answer.reason in _MISSING | _THERE
+        return answer if is_about_names else Done()
+
+    return probe

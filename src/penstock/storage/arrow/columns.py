@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.storage.arrow.arrays import bits, primitive
-from penstock.storage.arrow.names import Names
+from penstock.storage.arrow.names import Names, bits, primitive
 from penstock.storage.letters import columns as letters
-from penstock.storage.letters.groups import RECORDS_PER_GROUP, grouped
+from penstock.storage.letters.forms import RECORDS_PER_GROUP, grouped
 from penstock.storage.letters.rows import SLOTS, Rows, bounds_of
 from penstock.storage.letters.table import Table, table_of
 from penstock.storage.log.batch import Header

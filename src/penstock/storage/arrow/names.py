@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.storage.arrow.arrays import primitive
+from penstock.storage.letters.forms import Mask
 from penstock.storage.letters.rows import Array
 
 _TABLE_SIZE_MAX = 1 << 22
@@ -79,3 +80,13 @@ class _Texts:
         indices = np.searchsorted(self._sparse, numbers)
         found = self._sparse.take(indices, mode="clip") == numbers
         return np.where(found, indices, -1).astype(np.int32)
+
+
+def bits(valid: Mask) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def primitive(kind: Any, values: Array, valid: Mask | None = None) -> pa.Array:
+    """Bytes as they are: the type may be another one of the same width."""
+    buffers = [None if valid is None else bits(valid), pa.py_buffer(values)]
+    return pa.Array.from_buffers(kind, len(values), buffers)

@@ -5,14 +5,14 @@ A form is a letter as part of a kind of record: the Q of a message that was logg
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.model.kinds import LETTERS, Kind, kinds_where
-from penstock.storage.log.batch import FLAGS, HAS_DIGEST
+from penstock.storage.log.batch import FLAGS, HAS_DIGEST, Header
 
 Mask = NDArray[np.bool_]
 
@@ -74,3 +74,28 @@ HAS_EXPIRES_AT = _store("expires_at") & (HAS_FACTS | IS_MOVED)
 OF_QUEUES = kinds_where(lambda row: row.letters and row.about == "queue")
 WITH_RESULT = kinds_where(lambda row: row.letters and ("result" in row.stores or "reason" in row.stores))
 LETTER = np.array([ord(form.letter) for form in _FORMS], dtype=np.uint8)
+
+
+RECORDS_PER_GROUP = 8_192  # Measured: smaller groups pay for the calls, larger ones for touching fresh memory.
+BYTES_PER_GROUP = 64 << 20  # Bodies end a group earlier; Arrow's offsets have room for 2 GiB.
+
+_Batch = TypeVar("_Batch")
+
+
+def grouped(
+    batches: Iterable[_Batch], header_of: Callable[[_Batch], Header], records_min: int = RECORDS_PER_GROUP
+) -> Iterator[list[_Batch]]:
+    """Batches in groups that are worth decoding together."""
+    group: list[_Batch] = []
+    records = size = 0
+    for batch in batches:
+        header = header_of(batch)
+        group.append(batch)
+        records += header.records
+        size += header.heap_bytes
+        if records >= records_min or size >= BYTES_PER_GROUP:
+            yield group
+            group = []
+            records = size = 0
+    if group:
+        yield group

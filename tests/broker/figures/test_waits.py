@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from penstock.broker.figures.histogram import BOUNDS_SECONDS, Histogram, LastMinute, Latencies
+from penstock.broker.figures.waits import BOUNDS_SECONDS, Histogram, LastMinute, Latencies
 
 
 def test_a_timed_reply_passes_the_answer_on_and_records_how_long_it_took() -> None:
