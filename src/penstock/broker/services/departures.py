@@ -2,6 +2,15 @@
 
 Messages for topics are found in the log. The newest are also in memory, so that the log is read once for all shards;
 one that is behind reads the log itself, a piece in each turn of the event loop. Only what is durable is sent.
+
+What it guarantees: whatever a record of this log promises to another shard is given to it, in order, until that shard
+has logged how far it has come; no segment goes that somebody still needs.
+
+Why so: the promise is the record itself, so it cannot be lost between two steps, and nothing is kept twice. The
+shard that takes asks (`courier.py`); one that is slow is owed more and is sent no more.
+
+What would break it: to send what is not durable (after a crash the other shard would have what this one never said);
+to let a segment go by its age alone; to promise something that cannot be found in the log by its offset.
 """
 
 from __future__ import annotations

@@ -1,4 +1,17 @@
-"""Serves clients: carries out their commands, lets them wait, and answers them when there is something for them."""
+"""Serves clients: carries out their commands, lets them wait, and answers them when there is something for them.
+
+What it guarantees: a command that can be answered is answered in the turn in which it arrived; one that cannot waits,
+and is decided again when an event has woken one of its keys, in the order in which its clients came. Nobody waits
+while there is something for them, and nobody is answered twice.
+
+Why so: a command that waits holds nothing of the state, only its own words. So waking is to decide again, and
+may come too often without harm, but never too seldom. A crowd is woken over several turns (`WAKES_MAX`), so that a
+million messages for one queue do not stop the others.
+
+What would break it: an event that makes a message ready and wakes no key (`kinds.py` says which do); to give an
+answer at once and not through `commit.hold`, which keeps it until what it has seen is durable (ADR 5); to touch a
+waiter after `forget`, when its client may be gone or have been answered.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,16 @@
 
 A key is of one of three kinds: the workers of a queue, a receiver of a queue, or the result of a message. Events wake
 keys; then `serving.py` decides the commands of their clients again.
+
+What it guarantees: an event wakes every key that it may have something for, at a cost that does not grow with the
+number of clients that wait. A waiter stands under all its keys or under none, so one that leaves is found nowhere.
+
+Why so: keys are looked up, not searched. A key that was woken is only noted (`woken`); clients are asked when the
+events of the turn are all applied, because one message may be ready and taken again within them.
+
+What would break it: to decide for a client while events are being applied; a new kind of command that waits without
+its row in `of_command`; a kind of event with the wrong `wakes`, `clears` or `whose` in `model/kinds.py`, from which
+the sets below are made.
 """
 
 from __future__ import annotations

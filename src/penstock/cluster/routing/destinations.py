@@ -1,7 +1,18 @@
 """Where each command goes: one row a command.
 
-A row returns the shard, or the parts that a command is cut into and how their answers are joined. A command that the
-services of a shard send, or that is part of a request which is sent to its shard as a whole, stays there.
+A row returns the shard, or the parts that a command is cut into and how their answers are joined. A command that only
+the services of a shard send stays there.
+
+What it guarantees: a command that is about one queue is decided whole, in one shard, in one batch. One that is cut is
+decided in parts, each whole in itself; the join says of each item what became of it, and never says of a part that
+was stored that it was not (`_all_or_unknown`, `_each`).
+
+Why so: names are spread by their hash, so a queue never has to be asked for. There is no commit over several shards:
+what has to happen elsewhere because of a command is a promise in the log of the shard that decides it (ADR 41).
+
+What would break it: a row that sends a command by what may change while it is under way; a join that answers with the
+first refusal and forgets that another part is stored; a command of two queues that is not cut and reaches a shard
+that has only one of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,17 @@
-"""A log in PostgreSQL with local segments as a copy: a commit is durable when its batch is in the store."""
+"""A log in PostgreSQL with local segments as a copy: a commit is durable when its batch is in the store.
+
+What it guarantees: batches of one shard have numbers without a gap, and each was appended by whoever owned the shard
+then. An append names its epoch and the number before its own; the statement changes nothing if either is not true any
+more. So an owner that was deposed, however late it wakes, can add nothing.
+
+Why so: the lease says who may serve and is about time, which may be wrong; the epoch in the statement is about order,
+which cannot be (ADR 40). The copy only saves reading: what it lacks is fetched, what contradicts the store is fetched
+again.
+
+What would break it: to append again when the outcome is not known (the first may be in); to acknowledge what only
+the copy has; to read from a standby; to go on with a connection whose wait for a standby was cancelled, because the
+commit is local then.
+"""
 
 from __future__ import annotations
 
