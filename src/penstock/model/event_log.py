@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from msgspec import field
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from penstock.limits import NEVER_NS, RANGE_BYTES_DEFAULT
@@ -43,7 +43,7 @@ class ReadEvents(Reading, frozen=True, kw_only=True):
     form: Literal["text", "arrow", "rows"] = "text"  # `rows`: a flow of `Rows`, to be merged.
 
 
-class EventText(NamedTuple):
+class EventText(Struct, frozen=True, array_like=True, gc=False):
     """An event, with its document except for where it is."""
 
     time: Nanos

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +22,8 @@ assert WORDS.keys() == LOGGED
 
 
 _PLACE = b'{"offset":%d,"next":"%b",'
+_LINE = _PLACE + b"%b\n"
+_SENT = b"id: %b\ndata: " + _PLACE + b"%b\n\n"
 _WHERE = b'"state":"%b","event":"%b","time":"%b","queue":%b,"queue_number":%d'
 _WHICH = b',"sequence":%d,"id":"%b","created":"%b","receives":%d'
 _EVENT = _WHERE + _WHICH
@@ -113,19 +115,21 @@ class EventStreamText:
     def __call__(self, piece: Events | bytes) -> bytes:
         if not isinstance(piece, Events):
             return piece  # It is empty.
-        shown = [self._shown(event) for event in piece.events]
-        self._reached = [self._at(*each) for each in enumerate(piece.reached)]
+        shown = [self._in_all(event) for event in piece.events] if self._several else self._alone(piece.events)
+        self._reached = [b"%d:%b" % each for each in enumerate(piece.reached)] if self._several else piece.reached
         return b"".join([*shown, self._said(piece.word)])
 
-    def _shown(self, event: EventText) -> bytes:
-        self._reached[event.shard if self._several else 0] = self._at(event.shard, event.following)
-        place = b",".join(self._reached)
-        shard = b'"shard":%d,' % event.shard if self._several else b""
-        data = b'{%b"offset":%d,"next":"%b",%b' % (shard, event.offset, place, event.text)
-        return b"id: %b\ndata: %b\n\n" % (place, data) if self._sent_events else data + b"\n"
+    def _alone(self, events: Sequence[EventText]) -> list[bytes]:
+        """In one go: one shard is the usual case."""
+        if not self._sent_events:
+            return [_LINE % (event.offset, event.following, event.text) for event in events]
+        return [_SENT % (event.following, event.offset, event.following, event.text) for event in events]
 
-    def _at(self, shard: int, place: bytes) -> bytes:
-        return b"%d:%b" % (shard, place) if self._several else place
+    def _in_all(self, event: EventText) -> bytes:
+        self._reached[event.shard] = b"%d:%b" % (event.shard, event.following)
+        place = b",".join(self._reached)
+        data = b'{"shard":%d,"offset":%d,"next":"%b",%b' % (event.shard, event.offset, place, event.text)
+        return b"id: %b\ndata: %b\n\n" % (place, data) if self._sent_events else data + b"\n"
 
     def _said(self, word: Word) -> bytes:
         if not self._sent_events:
