@@ -27,6 +27,7 @@ REASON_BYTES_MAX = 1 << 10  # Why a consumer gave a message back.
 REASON_CHARACTERS_KEPT = 128  # Of a dead letter, in memory.
 BATCH_MESSAGES_MAX = 1000
 PART_HEADERS_MAX = 32  # Header lines of one part of a multipart body.
+UNBEGUN_MAX = 10  # Leases of a message in a row that end before their consumer has begun, and do not count.
 FETCH_BYTES_MAX = 4 << 20  # Bodies in one answer; a single message always fits.
 PAGE_PIECE_BYTES = 64 << 10  # Of a long answer, made in one turn of the event loop; approximate.
 LONG_POLL_SECONDS_MAX = 20

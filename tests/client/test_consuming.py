@@ -141,6 +141,34 @@ def test_a_loop_that_is_cancelled_while_it_waits_for_a_message_ends_as_cancelled
     assert asyncio.run(run())
 
 
+def test_a_loop_that_is_gone_costs_only_that_message_an_attempt_that_it_had_begun(broker: Broker) -> None:
+    """Its process is killed, as it were: nothing is given back."""
+
+    async def run() -> list[str]:
+        async with AsyncClient(broker.url) as client:
+            await client.queues.create("consume-gone", lease=2, max_attempts=1)
+            await client.publish_many("consume-gone", [str(number) for number in range(10)])
+            async with AsyncClient(broker.url, name="gone") as gone:
+                messages = aiter(gone.consume("consume-gone").pages)
+                assert [each.text for each in await anext(messages)] == ["0"]
+                await gone._session.transport.close()
+                return [message.text async for message in client.consume("consume-gone", idle=10)]
+
+    assert asyncio.run(run()) == [str(number) for number in range(1, 10)]
+
+
+@pytest.mark.parametrize("begin", [False, True])
+def test_a_message_that_was_fetched_ahead_counts_from_its_beginning(client: Client, begin: bool) -> None:
+    client.queues.create(f"ahead-{begin}", max_attempts=5)
+    client.publish(f"ahead-{begin}", "x")
+    (message,) = client.receive(f"ahead-{begin}", ahead=True)
+    if begin:
+        message.extend(60, begin=True)
+    client.settle(message, "retry", begun=False)
+    (message,) = client.receive(f"ahead-{begin}")
+    assert message.receives == 1 + begin
+
+
 def test_a_receive_that_is_cancelled_loses_no_message(broker: Broker) -> None:
     async def run() -> int:
         async with AsyncClient(broker.url) as client:

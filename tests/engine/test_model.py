@@ -244,9 +244,10 @@ class EngineMachine(RuleBasedStateMachine):
         lease_ns=st.none() | st.sampled_from([0, 7, 60]),
         consumer=consumers,
         confirm=st.sampled_from([True, True, True, False]),
+        ahead=st.booleans(),
     )
-    def fetch(self, name: str, count: int, lease_ns: int | None, consumer: str, confirm: bool) -> None:
-        command = Fetch(name, count, lease_ns=lease_ns, consumer=consumer, confirm=confirm)
+    def fetch(self, name: str, count: int, lease_ns: int | None, consumer: str, confirm: bool, ahead: bool) -> None:
+        command = Fetch(name, count, lease_ns=lease_ns, consumer=consumer, confirm=confirm, ahead=ahead)
         answer, now = self.do(command)
         expected = self.model.fetch(command, now)
         if isinstance(expected, Refused):
@@ -292,13 +293,24 @@ class EngineMachine(RuleBasedStateMachine):
         delivery=deliveries,
         delay_ns=delays,
         reason=reasons,
+        begun=st.booleans(),
     )
     def settle_one(
-        self, pick: int, outcome: Outcome, consumer: str | None, delivery: int | None, delay_ns: int, reason: str
+        self,
+        pick: int,
+        outcome: Outcome,
+        consumer: str | None,
+        delivery: int | None,
+        delay_ns: int,
+        reason: str,
+        begun: bool,
     ) -> None:
         place, consumer = self.any_taken(pick, consumer)
-        answer, now = self.do(Settle(*place, outcome, consumer, delivery, delay_ns, reason=reason.encode()))
-        assert answer == self.model.settle_one(place, outcome, consumer, delivery, delay_ns, now, reason)
+        answer, now = self.do(
+            Settle(*place, outcome, consumer, delivery, delay_ns, reason=reason.encode(), begun=begun)
+        )
+        expected = self.model.settle_one(place, outcome, consumer, delivery, delay_ns, now, reason, begun=begun)
+        assert answer == expected
 
     @rule(picked=st.lists(st.tuples(picks, st.sampled_from(OUTCOMES), st.none() | consumers), max_size=4))
     def settle_several(self, picked: list[tuple[int, Outcome, str | None]]) -> None:
@@ -316,11 +328,17 @@ class EngineMachine(RuleBasedStateMachine):
             done |= {place} if each == Done() else set()
         assert answer == expected
 
-    @rule(pick=picks, consumer=st.none() | consumers, delivery=deliveries, lease_ns=st.sampled_from([0, 5, 60]))
-    def extend(self, pick: int, consumer: str | None, delivery: int | None, lease_ns: int) -> None:
+    @rule(
+        pick=picks,
+        consumer=st.none() | consumers,
+        delivery=deliveries,
+        lease_ns=st.sampled_from([0, 5, 60]),
+        begun=st.booleans(),
+    )
+    def extend(self, pick: int, consumer: str | None, delivery: int | None, lease_ns: int, begun: bool) -> None:
         place, consumer = self.any_taken(pick, consumer)
-        answer, now = self.do(Extend(*place, lease_ns, consumer, delivery))
-        assert answer == self.model.extend(place, lease_ns, consumer, delivery, now)
+        answer, now = self.do(Extend(*place, lease_ns, consumer, delivery, begun))
+        assert answer == self.model.extend(place, lease_ns, consumer, delivery, now, begun=begun)
 
     @rule(
         name=names,
@@ -626,7 +644,7 @@ def random_step(machine: EngineMachine, random: Random) -> None:
             machine.publish(name, [random_message(random) for _ in range(random.randint(1, 4))])
         case 1:
             lease_ns, confirm = random.choice([None, None, 0, 7, 60]), random.random() < 0.9
-            machine.fetch(name, random.randint(1, 4), lease_ns, consumer or "", confirm)
+            machine.fetch(name, random.randint(1, 4), lease_ns, consumer or "", confirm, random.random() < 0.5)
         case 2:
             machine.finish(pick, consumer)
         case 3:
@@ -656,12 +674,22 @@ def random_step(machine: EngineMachine, random: Random) -> None:
             machine.publish_topics(messages, random.choice(["", "", name]))
         case 16:
             delivery, delay_ns = random.choice([None, None, 1, 2]), random.choice([0, 0, 1, 5, 20])
-            machine.settle_one(pick, random.choice(OUTCOMES), consumer, delivery, delay_ns, random.choice(REASONS))
+            machine.settle_one(
+                pick,
+                random.choice(OUTCOMES),
+                consumer,
+                delivery,
+                delay_ns,
+                random.choice(REASONS),
+                random.random() < 0.5,
+            )
         case 17:
             picked = [(random.randrange(1 << 16), random.choice(OUTCOMES), consumer) for _ in range(4)]
             machine.settle_several(picked)
         case 18:
-            machine.extend(pick, consumer, random.choice([None, None, 1, 2]), random.choice([0, 5, 60]))
+            machine.extend(
+                pick, consumer, random.choice([None, None, 1, 2]), random.choice([0, 5, 60]), random.random() < 0.5
+            )
         case 19:
             who = random.choice(["me", "you", "they"])
             machine.receive(name, who, random.randint(1, 4), random.choice([0, 7, 60]))

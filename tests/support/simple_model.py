@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from penstock.errors import Reason
-from penstock.limits import NEVER_NS
+from penstock.limits import NEVER_NS, UNBEGUN_MAX
 from penstock.model.answers import (
     Answer,
     Discarded,
@@ -40,6 +40,9 @@ class Message:
     receives: int = 0
     consumer: str = ""
     is_held: bool = False  # A dead letter that its last consumer has, named or not.
+    ahead: bool = False  # Leased ahead of its use,
+    unbegun: bool = False  # and not begun.
+    times_unbegun: int = 0  # Leases in a row that have ended like that.
     slots: dict[str, Slot] = field(default_factory=dict)  # By consumer, where several have to confirm.
     reason: str = ""  # Why it is a dead letter.
 
@@ -305,10 +308,12 @@ class Model:
             message.consumer = command.consumer
             delivered.append(replace(message))
             policy = queue.settings.redrive_policy if queue.settings.confirmations <= 1 else None
+            message.ahead = message.unbegun = command.ahead
+            message.times_unbegun = message.times_unbegun if command.ahead else 0
             if not (command.confirm and queue.settings.confirm):
                 message.visible_at = visible_at
                 queue.done_with(message)
-            elif policy and message.receives >= policy.max_receives:
+            elif policy and message.receives >= policy.max_receives and not command.ahead:
                 self._move(queue, message, now, now + lease_ns, command.consumer)
         return delivered
 
@@ -337,6 +342,8 @@ class Model:
         delay_ns: int,
         now: int,
         reason: str = "",
+        *,
+        begun: bool = True,
     ) -> Answer:
         found = self.find(place)
         if found is None:
@@ -352,7 +359,10 @@ class Model:
             return Refused(Reason.LEASE_GONE)
         if outcome == "retry" and not self._is_held(message):
             return Refused(Reason.LEASE_GONE)
-        if outcome == "retry":
+        if outcome == "retry" and message.unbegun and not begun:
+            message.receives -= 1
+            self._be_ready(message, now, delay_ns)
+        elif outcome == "retry":
             self._return(queue, message, now, delay_ns, reason)
         elif outcome == "success":
             queue.confirm(message)
@@ -389,7 +399,16 @@ class Model:
             message.slots[consumer] = Slot("declined")
         return Done()
 
-    def extend(self, place: Place, lease_ns: int, consumer: str | None, delivery: int | None, now: int) -> Answer:
+    def extend(
+        self,
+        place: Place,
+        lease_ns: int,
+        consumer: str | None,
+        delivery: int | None,
+        now: int,
+        *,
+        begun: bool = False,
+    ) -> Answer:
         found = self.find(place)
         if found is None:
             return Refused(Reason.NO_MESSAGE)
@@ -403,6 +422,8 @@ class Model:
         if not self._is_held(message) or not self._has(message, consumer):
             return Refused(Reason.LEASE_GONE)
         message.visible_at = now + lease_ns
+        if begun:
+            message.unbegun, message.times_unbegun = False, 0
         return LeasedUntil(message.visible_at)
 
     def receive(self, name: str, consumer: str, count: int, lease_ns: int, now: int) -> list[tuple[Message, int]]:
@@ -560,7 +581,7 @@ class Model:
             queue.messages = [each for each in queue.messages if each.expires_at > now]
             leases = [each for each in queue.messages if each.state == "leased" and each.visible_at <= now]
             for message in sorted(leases, key=lambda each: (each.visible_at, each.sequence)):
-                self._return(queue, message, now, 0)
+                self._end_lease(queue, message, now)
             held = [
                 (slot.due_at, each.sequence, consumer, each)
                 for each in queue.messages
@@ -575,12 +596,30 @@ class Model:
                 if message.state == "delayed" and message.visible_at <= now:
                     message.state, message.consumer, message.is_held = "ready", "", False
 
+    def _end_lease(self, queue: Queue, message: Message, now: int) -> None:
+        if not message.unbegun:
+            self._return(queue, message, now, 0)
+        elif message.times_unbegun < UNBEGUN_MAX:
+            times = message.times_unbegun + 1
+            message.receives -= 1
+            self._be_ready(message, now, 0)
+            message.times_unbegun = times
+        elif queue.settings.redrive_policy:
+            self._move(queue, message, now, now)
+            message.reason = "never begun"
+        else:
+            self._return(queue, message, now, 0, "never begun")
+
+    def _be_ready(self, message: Message, now: int, delay_ns: int) -> None:
+        message.state = "delayed" if delay_ns else "ready"
+        message.visible_at, message.consumer, message.is_held = now + delay_ns, "", False
+        message.ahead, message.unbegun, message.times_unbegun = False, False, 0
+
     def _return(self, queue: Queue, message: Message, now: int, delay_ns: int, reason: str = "") -> None:
         if message.state == "delayed" and reason:  # It became a dead letter when it was delivered.
             message.reason = reason
         if not self._fails(queue, message, message.receives, now, reason):
-            message.state = "delayed" if delay_ns else "ready"
-            message.visible_at, message.consumer, message.is_held = now + delay_ns, "", False
+            self._be_ready(message, now, delay_ns)
 
     def _return_alone(
         self, queue: Queue, message: Message, consumer: str, now: int, delay_ns: int, reason: str = ""
@@ -597,7 +636,7 @@ class Model:
         """Was this the last delivery? Then the message goes, for all who are to confirm it."""
         policy = queue.settings.redrive_policy
         limits = [queue.settings.retries]
-        if policy and queue.settings.confirmations > 1:
+        if policy and (queue.settings.confirmations > 1 or message.ahead):
             limits.append(policy.max_receives)
         if not any(limit and deliveries >= limit for limit in limits):
             return False
@@ -625,6 +664,7 @@ class Model:
         message.sequence = target.last_sequence
         message.receives, message.consumer, message.slots = 0, consumer or "", {}
         message.reason = ""
+        message.ahead, message.unbegun, message.times_unbegun = False, False, 0
         message.visible_at = visible_at
         message.state = "delayed" if visible_at > now else "ready"
         message.is_held = consumer is not None and visible_at > now

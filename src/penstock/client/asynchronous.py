@@ -37,9 +37,9 @@ class AsyncMessage(MessageFacts):
         """The message is done with, because it is not for this consumer."""
         return await self._receiver.settle(self, "not_interested")
 
-    async def extend(self, seconds: float) -> None:
-        """Let the lease run so long from now."""
-        await self._receiver.extend(self, seconds)
+    async def extend(self, seconds: float, *, begin: bool = False) -> None:
+        """Let the lease run so long from now. `begin`: a delivery that was fetched ahead counts from now."""
+        await self._receiver.extend(self, seconds, begin=begin)
 
     @property
     def _receiver(self) -> AsyncClient:

@@ -46,9 +46,9 @@ class Message(MessageFacts):
         """The message is done with, because it is not for this consumer."""
         return self._receiver.settle(self, "not_interested")
 
-    def extend(self, seconds: float) -> None:
-        """Let the lease run so long from now."""
-        self._receiver.extend(self, seconds)
+    def extend(self, seconds: float, *, begin: bool = False) -> None:
+        """Let the lease run so long from now. `begin`: a delivery that was fetched ahead counts from now."""
+        self._receiver.extend(self, seconds, begin=begin)
 
     @property
     def _receiver(self) -> Client:

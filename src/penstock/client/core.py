@@ -275,39 +275,41 @@ class Core(Generic[S, M]):
         wait: float = LONG_POLL_SECONDS_MAX,
         lease: float | None = None,
         consumer: str | None = None,
+        ahead: bool = False,
     ) -> list[M]:
         """Take up to `max` messages of a queue or channel; wait so many whole seconds for a first one.
 
         `for message in client.receive("orders", 10): message.confirm()`
 
         Each message is leased to this consumer, for `lease` seconds or for as long as the queue says. If it is
-        neither confirmed nor given back before its lease ends, another consumer gets it.
+        neither confirmed nor given back before its lease ends, another consumer gets it. With `ahead`, a delivery
+        counts as an attempt from `extend(seconds, begin=True)`: if its lease ends before, it has cost nothing.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
         consumer = consumer or self._session.name
         while True:
             seconds = min(ceil(end - loop.time()), LONG_POLL_SECONDS_MAX)
-            messages = await self._receive(queue, max, seconds if seconds > 0 else 0, lease, consumer)
+            messages = await self._receive(queue, max, seconds if seconds > 0 else 0, lease, consumer, ahead=ahead)
             if messages or loop.time() >= end:
                 return messages
 
     async def _receive(
-        self, queue: str, count: int, seconds: int, lease: float | None, consumer: str | None
+        self, queue: str, count: int, seconds: int, lease: float | None, consumer: str | None, *, ahead: bool
     ) -> list[M]:
-        wanted = query(max=count, wait=seconds, lease=lease, consumer=consumer, raw=True)
+        wanted = query(max=count, wait=seconds, lease=lease, consumer=consumer, raw=True, ahead=ahead or None)
         target = path("queues", queue, "messages") + wanted
-        request = Request("GET", target, when_late=partial(self._give_back, consumer))
+        request = Request("GET", target, when_late=partial(self._give_back, consumer, ahead=ahead))
         reply = await self._session.ask(request, self._session.timeout + seconds)
         messages = cast("list[M]", self._session.decoded(request, reply, self._decode_messages))
         for message in messages:
-            message.bind(self.owner, consumer)
+            message.bind(self.owner, consumer, ahead=ahead)
         return messages
 
-    def _give_back(self, consumer: str | None, answer: Answer) -> None:
+    def _give_back(self, consumer: str | None, answer: Answer, *, ahead: bool) -> None:
         """Give back what was delivered to a caller that has gone."""
         for message in self._decode_messages(answer.body) if answer.status == 200 else ():
-            message.bind(self.owner, consumer)
+            message.bind(self.owner, consumer, ahead=ahead)
             self._settling.give_back(message)
 
     def consume(
@@ -345,13 +347,15 @@ class Core(Generic[S, M]):
         result: object = None,
         delay: float | None = None,
         reason: str = "",
+        begun: bool = True,
     ) -> Confirmed:
-        """Report an outcome for a message: what its methods `confirm`, `retry`, … do."""
-        return await self._settling.settle(message, outcome, result, delay, reason)
+        """Report an outcome for a message: what its methods `confirm`, `retry`, … do. `begun=False`: it was fetched
+        ahead and is given back as it was, so this delivery does not count."""
+        return await self._settling.settle(message, outcome, result, delay, reason, begun=begun)
 
-    async def extend(self, message: M, seconds: float) -> None:
-        """Let the lease of a message run so long from now."""
-        await self._settling.extend(message, seconds)
+    async def extend(self, message: M, seconds: float, *, begin: bool = False) -> None:
+        """Let the lease of a message run so long from now. `begin`: a delivery that was fetched ahead counts now."""
+        await self._settling.extend(message, seconds, begin=begin)
 
     # ── Waiting ─────────────────────────────────────────────────────────────────────────────────────────────
 

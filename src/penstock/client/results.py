@@ -108,10 +108,11 @@ class MessageFacts(Struct, kw_only=True):
     _consumer: str | None = None
     _client: Any = None
     _settled: bool = False
+    _ahead: bool = False
 
-    def bind(self, client: Any, consumer: str | None) -> None:
-        """For the client that has received it."""
-        self._client, self._consumer = client, consumer
+    def bind(self, client: Any, consumer: str | None, *, ahead: bool) -> None:
+        """For the client that has received it. `ahead`: this delivery counts when it begins."""
+        self._client, self._consumer, self._ahead = client, consumer, ahead
 
     def settle(self) -> None:
         """For the client, when the broker has taken note of the outcome."""
@@ -121,6 +122,11 @@ class MessageFacts(Struct, kw_only=True):
     def lease(self) -> dict[str, Any]:
         """What names this message, and who has it, to the broker."""
         return {"id": self.id} if self._consumer is None else {"id": self.id, "consumer": self._consumer}
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it was fetched ahead."""
+        return self._ahead
 
     @property
     def body(self) -> bytes:
@@ -228,6 +234,12 @@ class Queue(Struct, frozen=True, kw_only=True):
     @property
     def is_channel(self) -> bool:
         return bool(self.topics)
+
+    def has_failed_after(self, deliveries: int) -> bool:
+        """Whether a message that is given back after so many deliveries has failed."""
+        receives_max = self.redrive_policy["max_receives"] if self.redrive_policy else 0
+        most = min(filter(None, (self.max_attempts, receives_max)), default=0)
+        return 0 < most <= deliveries
 
 
 class Schedule(Struct, frozen=True, kw_only=True):

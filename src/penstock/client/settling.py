@@ -53,18 +53,21 @@ class Settling:
         result: object = None,
         delay: float | None = None,
         reason: str = "",
+        *,
+        begun: bool = True,
     ) -> Confirmed:
         document = message.lease | {"outcome": outcome} | result_fields(result) | reason_field(reason)
         if outcome == "retry":
             # Only this delivery is given back: the next one may be somebody else's.
             document |= {"delivery": message.receives} | ({} if delay is None else {"delay": delay})
+            document |= {} if begun or not message.ahead else {"begun": False}
         entry = await self._ask("/v1/confirm", document)
         message.settle()
         return Confirmed(entry.id, outcome, entry.discarded)
 
     def give_back(self, message: MessageFacts) -> None:
         """Give a message back, and do not wait for the answer."""
-        task = asyncio.get_running_loop().create_task(self.settle(message, "retry"))
+        task = asyncio.get_running_loop().create_task(self.settle(message, "retry", begun=False))
         self._under_way.add(task)
         task.add_done_callback(self._given_back)
 
@@ -73,8 +76,9 @@ class Settling:
         if not task.cancelled() and (error := task.exception()):
             logger.warning("a message is delivered again when its lease ends: %s", error)
 
-    async def extend(self, message: MessageFacts, seconds: float) -> None:
-        entry = await self._ask("/v1/extend", message.lease | {"seconds": seconds, "delivery": message.receives})
+    async def extend(self, message: MessageFacts, seconds: float, *, begin: bool = False) -> None:
+        document = message.lease | {"seconds": seconds, "delivery": message.receives}
+        entry = await self._ask("/v1/extend", document | ({"begin": True} if begin else {}))
         message.visible_at = entry.visible_at or message.visible_at
 
     async def finish(self) -> None:

@@ -124,7 +124,7 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     events.Succeeded: messages.done_with,
     events.SucceededRun: messages.succeeded_run,
     events.Retried: messages.retried,
-    events.TimedOut: messages.retried,
+    events.TimedOut: messages.timed_out,
     events.Failed: messages.done_with,
     events.DeadLettered: messages.dead_lettered,
     events.Invalidated: messages.refused,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock.engine.digests import Digests
 from penstock.engine.groups import Groups
 from penstock.engine.line import Holds, Line
-from penstock.engine.rows import Row, Rows
+from penstock.engine.rows import AHEAD, Row, Rows
 from penstock.engine.topics import TopicIndex
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.lifecycle import DAMAGED, DELAYED, KEPT, LEASED, READY
@@ -194,28 +194,31 @@ class Queue:
         else:
             self.topics.add_all(number, array("q", range(first, first + count)))
 
-    def change(self, sequence: int, row: Row, state: int, visible_at: Nanos, receives: int, consumer: int) -> None:
-        self.rows.change(sequence, visible_at, receives, consumer, state)
+    def change(
+        self, sequence: int, row: Row, state: int, visible_at: Nanos, receives: int, consumer: int, marks: int = 0
+    ) -> None:
+        self.rows.change(sequence, visible_at, receives, consumer, state, marks)
         self._leave(row, sequence)
         self._enter(state, visible_at, row.priority, sequence)
 
-    def extend(self, sequence: int, row: Row, visible_at: Nanos) -> None:
-        """Whoever has the message has it longer."""
-        self.rows.change(sequence, visible_at, row.receives, row.consumer, row.state, row.nameless)
+    def extend(self, sequence: int, row: Row, visible_at: Nanos, *, begun: bool) -> None:
+        """Whoever has the message has it longer, and may begin now with what it has fetched ahead."""
+        marks = AHEAD if begun and row.is_unbegun else row.marks
+        self.rows.change(sequence, visible_at, row.receives, row.consumer, row.state, marks)
         self._leave(row, sequence)
         self._enter(row.state, visible_at, row.priority, sequence)
 
-    def lease(self, sequence: int, row: Row, visible_at: Nanos, receives: int, consumer: int) -> None:
+    def lease(self, sequence: int, row: Row, visible_at: Nanos, receives: int, consumer: int, *, ahead: bool) -> None:
         """Like `change`, for the most frequent case."""
-        self.rows.change(sequence, visible_at, receives, consumer, LEASED)
+        self.rows.change(sequence, visible_at, receives, consumer, LEASED, row.marks_ahead if ahead else 0)
         self._leave(row, sequence)
         self.leases.add(visible_at, sequence)
 
-    def lease_run(self, first: int, visible_at: Nanos, receives: list[int], consumer: int) -> None:
+    def lease_run(self, first: int, visible_at: Nanos, receives: list[int], consumer: int, *, ahead: bool) -> None:
         """Like `lease`, for ready messages with consecutive sequences at the head of their line."""
         row = self.rows.get(first)
         assert row is not None
-        self.rows.change_run(first, visible_at, receives, consumer, LEASED)
+        self.rows.lease_run(first, visible_at, receives, consumer, ahead=ahead)
         self._leave_run(row.priority, list(range(first, first + len(receives))))
         self.leases.add_run(visible_at, first, len(receives))
 

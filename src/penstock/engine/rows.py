@@ -35,6 +35,12 @@ _EMPTY_ROW = bytes(ROW_BYTES)
 _CHUNKS_PER_TABLE = 128  # A piece of a snapshot takes about half a millisecond.
 _NEAR_CHUNKS = 64
 
+# Marks of a row. A change of its state removes them, unless it says otherwise.
+NAMELESS = 1  # A consumer without a name has the delayed message, a dead letter: its last delivery.
+AHEAD = 2  # It was leased ahead of its use, so `max_receives` was not looked at yet.
+UNBEGUN = 4  # And its consumer has not begun it.
+_TIMES = 3  # From this bit on: how many leases in a row have ended like that.
+
 Columns = tuple[NDArray[Any], ...]
 
 ROW_DTYPE = np.dtype(
@@ -43,7 +49,7 @@ ROW_DTYPE = np.dtype(
         ("receives", "<u4"),
         ("consumer", "<u4"),
         ("state", "u1"),
-        ("nameless", "u1"),
+        ("marks", "u1"),
         ("key_bytes", "<u2"),
         ("priority", "<u4"),
         ("position", "<u8"),
@@ -68,7 +74,7 @@ class Row(NamedTuple):
     receives: int
     consumer: int  # Who has, or had, the lease.
     state: int
-    nameless: int  # 1 if a consumer without a name has the delayed message, a dead letter: its last delivery.
+    marks: int  # See above.
     key_bytes: int
     priority: int
     position: int
@@ -86,6 +92,29 @@ class Row(NamedTuple):
         """Who has, or had, the message. Nobody has a delayed one whose time has come; a replay may not have made it
         ready yet."""
         return 0 if self.state == DELAYED and self.visible_at <= time else self.consumer
+
+    @property
+    def is_held_namelessly(self) -> bool:
+        return self.marks & NAMELESS != 0
+
+    @property
+    def is_unbegun(self) -> bool:
+        return self.marks & UNBEGUN != 0
+
+    @property
+    def times_unbegun(self) -> int:
+        """How many leases in a row, before this one, have ended without a beginning."""
+        return self.marks >> _TIMES
+
+    @property
+    def marks_ahead(self) -> int:
+        """The marks of this message when it is leased ahead."""
+        return AHEAD | UNBEGUN | self.times_unbegun << _TIMES
+
+    @property
+    def marks_unbegun(self) -> int:
+        """The marks of this message when its lease has ended without a beginning."""
+        return self.times_unbegun + 1 << _TIMES
 
     @property
     def names(self) -> tuple[int, ...]:
@@ -198,14 +227,14 @@ class Rows:
         )
 
     def change(
-        self, sequence: int, visible_at: int, receives: int, consumer: int, state: int, nameless: int = 0
+        self, sequence: int, visible_at: int, receives: int, consumer: int, state: int, marks: int = 0
     ) -> None:
         self._read = -1
         chunk = self._chunks[sequence >> _SHIFT]
-        _LEASE.pack_into(chunk, (sequence & _MASK) * ROW_BYTES, visible_at, receives, consumer, state, nameless)
+        _LEASE.pack_into(chunk, (sequence & _MASK) * ROW_BYTES, visible_at, receives, consumer, state, marks)
 
-    def change_run(self, first: int, visible_at: int, receives: list[int], consumer: int, state: int) -> None:
-        """Like `change`, for consecutive sequences."""
+    def lease_run(self, first: int, visible_at: int, receives: list[int], consumer: int, *, ahead: bool) -> None:
+        """Like `change`, for consecutive sequences that are leased."""
         self._read = -1
         rows = self.run(first, len(receives))
         assert rows is not None
@@ -213,8 +242,8 @@ class Rows:
         rows["visible_at"] = visible_at
         rows["receives"] = receives
         rows["consumer"] = consumer
-        rows["state"] = state
-        rows["nameless"] = 0
+        rows["state"] = LEASED
+        rows["marks"] = (rows["marks"] >> _TIMES << _TIMES) | (AHEAD | UNBEGUN) if ahead else 0
         data = rows.tobytes()
         at = 0
         for number, start, stop in spans(first, len(rows)):

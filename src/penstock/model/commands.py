@@ -106,7 +106,7 @@ class PublishOnce(Command, frozen=True, gc=False):
 
 class Fetch(Command, frozen=True, gc=False):
     """Lease up to `count` messages. `wait_ns`: how long the client waits for a first one. `bytes_max`: of the bodies
-    in the answer; a single message always fits."""
+    in the answer; a single message always fits. `ahead`: a delivery counts from the `Extend` that begins it."""
 
     queue: str
     count: int = 1
@@ -115,6 +115,7 @@ class Fetch(Command, frozen=True, gc=False):
     consumer: str = ""
     confirm: bool = True  # False: handed over and gone, no confirmation awaited.
     bytes_max: int = FETCH_BYTES_MAX
+    ahead: bool = False
 
     @property
     def waits_for(self) -> tuple[Key, ...]:
@@ -122,8 +123,7 @@ class Fetch(Command, frozen=True, gc=False):
 
 
 class Finish(Command, frozen=True, gc=False):
-    """Confirm a message. With a `consumer`, only if it holds the lease; with a `delivery`, the `receives` of that
-    delivery, only if its lease has not ended."""
+    """Confirm a message. With a `consumer`, only if it holds the lease; with a `delivery` (`receives`), that one."""
 
     queue: int
     sequence: int
@@ -154,7 +154,7 @@ Outcome = Literal["success", "invalid", "not_interested", "retry"]
 class Settle(Command, frozen=True, gc=False):
     """Report the outcome of a message; where several consumers have to confirm, for this one alone. The first outcome
     counts, later ones are discarded. `delay_ns`: until it is delivered again, after a retry. `reason`: why, for a
-    message that is given back or invalid."""
+    message that is given back or invalid. Not `begun`: given back as it was fetched ahead, so that does not count."""
 
     queue: int
     sequence: int
@@ -164,6 +164,7 @@ class Settle(Command, frozen=True, gc=False):
     delay_ns: Nanos = 0
     result: bytes = b""
     reason: bytes = b""
+    begun: bool = True
 
 
 class SettleMany(Command, frozen=True, gc=False):
@@ -173,13 +174,14 @@ class SettleMany(Command, frozen=True, gc=False):
 
 
 class Extend(Command, frozen=True, gc=False):
-    """Extend the lease of a message to `lease_ns` from now."""
+    """Extend the lease of a message to `lease_ns` from now. `begun`: from now on, this delivery counts."""
 
     queue: int
     sequence: int
     lease_ns: Nanos
     consumer: str | None = None
     delivery: int | None = None
+    begun: bool = False
 
 
 class PublishRun(Command, frozen=True, gc=False):
@@ -279,8 +281,7 @@ class AwaitMessage(Command, frozen=True, gc=False):
 class Carry(Command, frozen=True, gc=False):
     """Rewrite messages and results at the end of the log, so that the old segment that holds them can be removed."""
 
-    # Queue, sequence, the position it was read from, the extent.
-    messages: Sequence[tuple[int, int, Position, bytes]]
+    messages: Sequence[tuple[int, int, Position, bytes]]  # Queue, sequence, position it was read from, extent.
     results: Sequence[tuple[int, int, int, Position, bytes]] = ()  # Queue, sequence, receiver, position, result.
 
 
@@ -306,8 +307,7 @@ class Delete(Command, frozen=True, gc=False):
 
 
 class Criteria(Struct, frozen=True, kw_only=True, gc=False):
-    """Which of the messages in queues to find; an absent criterion matches all. The engine has no bodies: it leaves
-    out messages that cannot match, and the shell compares `key` and `text`."""
+    """Which messages to find; absent criteria match all. The engine has no bodies: others compare `key`, `text`."""
 
     queue: str = ""
     ids: frozenset[tuple[int, int]] | None = None  # The places in ids, wherever these messages were moved.

@@ -18,6 +18,7 @@ class Consume(Command, frozen=True, gc=False):
     lease_ns: Nanos | None = None
     consumer: str = ""
     channel: bool = False
+    ahead: bool = False
     bytes_max: int = FETCH_BYTES_MAX
 
     def of(self, settings: QueueSettings | None) -> Fetch | Receive | None:
@@ -28,4 +29,4 @@ class Consume(Command, frozen=True, gc=False):
             receiver = (self.queue, self.consumer, self.count, self.wait_ns, self.lease_ns)
             return Receive(*receiver, bytes_max=self.bytes_max)
         worker = (self.queue, self.count, self.wait_ns, self.lease_ns, self.consumer)
-        return Fetch(*worker, bytes_max=self.bytes_max)
+        return Fetch(*worker, bytes_max=self.bytes_max, ahead=self.ahead)

@@ -180,10 +180,11 @@ class MessageEvent(_OfMessage[int], frozen=True, gc=False):
 
 
 class Fetched(MessageEvent, frozen=True, gc=False):
-    """Leased to a consumer until `visible_at` (F)."""
+    """Leased to a consumer until `visible_at` (F). `ahead`: it will say when it begins, and counts from then."""
 
     kind: ClassVar[Kind] = Kind.FETCHED
     visible_at: Nanos
+    ahead: bool = False
 
 
 class MessageRun(_OfMessage[list[int]], frozen=True, gc=False):
@@ -199,6 +200,7 @@ class FetchedRun(MessageRun, frozen=True, gc=False):
 
     kind: ClassVar[Kind] = Kind.FETCHED
     visible_at: Nanos
+    ahead: bool = False
 
 
 class HandedOverRun(MessageRun, frozen=True, gc=False):
@@ -237,9 +239,11 @@ class Retried(MessageEvent, frozen=True, gc=False):
 
 
 class TimedOut(Retried, frozen=True, gc=False):
-    """Its lease ran out (R); to be delivered again from `visible_at`."""
+    """Its lease ran out (R); to be delivered again from `visible_at`. `ahead`: it was never begun, so that `receives`
+    is one less than before."""
 
     kind: ClassVar[Kind] = Kind.TIMED_OUT
+    ahead: bool = False
 
 
 class Failed(MessageEvent, frozen=True, gc=False):
@@ -281,10 +285,12 @@ class Declined(MessageEvent, frozen=True, gc=False):
 
 
 class Extended(MessageEvent, frozen=True, gc=False):
-    """The consumer has the message until `visible_at`. Readers of the Event Log do not see it."""
+    """The consumer has the message until `visible_at`. Readers of the Event Log do not see it. `begun`: it begins now
+    with what it has fetched ahead."""
 
     kind: ClassVar[Kind] = Kind.EXTENDED
     visible_at: Nanos
+    begun: bool = False
 
 
 class Rescheduled(MessageEvent, frozen=True, gc=False):

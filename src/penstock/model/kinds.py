@@ -135,7 +135,7 @@ class Kind(IntEnum):
     PROMISED = Row(58, stores=_PROMISED, about="shard")
     # The life of a message.
     LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
-    FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")
+    FETCHED = Row(17, "F", (*_LEASE, "ahead"), {_READY: (_LEASED,)}, notice="assign")
     HANDED_OVER = Row(18, "K", (), {_READY: _DONE}, notice="finish", ends=True)
     SUCCEEDED = Row(
         *(19, "SX", ("complete", "result"), _SUCCESS),
@@ -162,7 +162,7 @@ class Kind(IntEnum):
     UNCHANGED = Row(29, "LU", _UNCHANGED, {_GONE: (_GONE,)}, begins=True)
     INVALID = Row(30, "I", _REASON, _OUTCOME, whose="any", notice="drop", ends=True, clears=True)
     NOT_INTERESTED = Row(31, "N", (), _OUTCOME, whose="any", notice="drop", ends=True, clears=True)
-    EXTENDED = Row(32, "", _LEASE, _stays(_SOUND), whose="any")
+    EXTENDED = Row(32, "", (*_LEASE, "begun"), _stays(_SOUND), whose="any")
     RESCHEDULED = Row(33, "", _AGAIN, {_DELAYED: _WAITING}, wakes=True)
     MOVED = Row(34, "Q", _ARRIVAL, _from(_WAITING, (_GONE,)), moves=True, wakes=True)
     COMPLETED = Row(35, "X", (), _from(_SOUND, _DONE), whose="any", ends=True)
@@ -170,7 +170,12 @@ class Kind(IntEnum):
     FAILED_FOR_ALL = Row(37, "E", _REASON, _from(_SOUND, _DONE), whose="any", notice="drop", ends=True)
     DAMAGED = Row(38, "B", (), _from(_SOUND, (_DAMAGED,)), clears=True)
     RESTORED = Row(39, "R", _AGAIN, {_DAMAGED: (*_WAITING, _KEPT)}, reason="restored", wakes=True)
-    TIMED_OUT = Row(40, "R", _AGAIN, {_LEASED: _WAITING}, reason="timed out", notice="retry", wakes=True)
+    TIMED_OUT = Row(
+        *(40, "R", (*_AGAIN, "ahead"), _from((_LEASED,), _WAITING)),
+        reason="timed out",
+        notice="retry",
+        wakes=True,
+    )
     SENT = Row(48, "D", _SENT, _from(_WAITING, (_GONE,)), reason="moved to another shard", clears=True)
     SENT_AS_DEAD = Row(
         *(49, "E", (*_SENT, *_REASON), _from(_SOUND, (_GONE,))),

@@ -371,6 +371,20 @@ TIMED_OUT_COMMITS: list[list[Event]] = [
     [Fetched(*about(40, 1, 10, 2), visible_at=at(50)), Retried(*about(45, 1, 10, 2), visible_at=at(45))],
 ]
 
+AHEAD_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "dead", QueueSettings()),
+        QueueCreated(at(1), 2, "orders", QueueSettings()),
+        *(logged(10, number, b"ahead", visible_at=at(10)) for number in (1, 2, 3)),
+    ],
+    [Fetched(*about(20, number, 10, 1), visible_at=at(30), ahead=True) for number in (1, 2, 3)],
+    [
+        Extended(*about(25, 1, 10, 1), visible_at=at(60), begun=True),
+        *(TimedOut(*about(30, number, 10, 0), at(30), b"never begun", ahead=True) for number in (2, 3)),
+    ],
+    [Fetched(*about(40, 2, 10, 1), visible_at=at(50), ahead=True), Fetched(*about(40, 3, 10, 1), visible_at=at(50))],
+]
+
 REASONS_COMMITS: list[list[Event]] = [
     [
         QueueCreated(at(0), 1, "dead", QueueSettings()),
@@ -570,6 +584,7 @@ GOLDEN = {
     "format-1-versions": VERSIONS_COMMITS,
     "format-1-decided": DECIDED_COMMITS,
     "format-1-for-one": FOR_ONE_COMMITS,
+    "format-1-ahead": AHEAD_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
@@ -730,7 +745,7 @@ def describe_outcomes(engine: Engine) -> dict[str, Any]:
 def describe_row(row: Row) -> dict[str, int]:
     """Without what came later than the first descriptions, where there is nothing of it."""
     return {
-        name: value for name, value in row._asdict().items() if value or name not in ("object", "topics", "nameless")
+        name: value for name, value in row._asdict().items() if value or name not in ("object", "topics", "marks")
     }
 
 
@@ -760,6 +775,8 @@ _LATER: dict[type[msgspec.Struct], tuple[str, ...]] = {
     Carried: ("to_queue", "to_sequence"),
     Unchanged: ("headers",),
     Delivered: ("leased",),
+    **dict.fromkeys((Fetched, TimedOut), ("ahead",)),
+    Extended: ("begun",),
 }
 
 

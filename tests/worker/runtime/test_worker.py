@@ -61,6 +61,12 @@ def deaf(name: str) -> None:
     note(f"begun {name}")
     time.sleep(3600)  # No exception reaches it: this is no Python code.
 
+@app.task(queue=app.name + "-once", lease=3, max_attempts=1)
+def once(number: int) -> int:
+    note(f"begun {number}")
+    time.sleep(0.005)
+    return number
+
 @app.task
 def process() -> int:
     return os.getpid()
@@ -120,6 +126,16 @@ def stage(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def status(broker: Broker, queue: str) -> dict[str, int]:
     found: dict[str, int] = broker.request("GET", f"/v1/queues/{queue}").json()["status"]
     return found
+
+
+def test_what_a_worker_gives_back_when_it_stops_has_lost_no_attempt(stage: Stage, broker: Broker) -> None:
+    worker = stage.work("--concurrency", "1")
+    jobs = stage.tasks.once.send_many([(number,) for number in range(200)])
+    stage.wait_for("begun 20")
+    assert worker.stop() == 0
+    assert worker.logged("draining")[0]["given_back"] > 0
+    stage.work()
+    assert [job.result(60) for job in jobs] == list(range(200))
 
 
 def test_sigterm_lets_running_jobs_end_and_gives_the_others_back(stage: Stage, broker: Broker) -> None:
@@ -187,6 +203,29 @@ def test_the_job_of_a_worker_that_was_killed_is_run_by_another(stage: Stage) -> 
     stage.work()
     assert job.result(60) == "a"
     assert stage.notes() == ["begun a", "begun a", "done a"]
+
+
+def test_a_worker_that_is_killed_costs_only_those_jobs_an_attempt_that_had_begun(
+    stage: Stage, broker: Broker
+) -> None:
+    """Each job has one attempt. The worker is killed four times, with many that it has fetched ahead."""
+    jobs = stage.tasks.once.send_many([(number,) for number in range(400)])
+    for part in range(1, 5):
+        worker = stage.work("--concurrency", "4")
+        wait_until(lambda part=part: len(stage.notes()) >= 80 * part, "some have begun")  # type: ignore[misc]
+        worker.kill()
+    stage.work()
+    failed = set()
+    for number, job in enumerate(jobs):
+        try:
+            assert job.result(60) == number
+        except MessageFailed:
+            failed.add(f"begun {number}")
+    begun = stage.notes()
+    assert len(failed) <= 4 * 4  # Those that a worker had begun when it was killed.
+    assert len(begun) == len(set(begun))
+    assert {f"begun {number}" for number in range(400)} == {*begun} | failed
+    assert status(broker, stage.tasks.once.queue)["messages"] == 0
 
 
 def test_a_worker_goes_on_after_the_broker_was_killed(

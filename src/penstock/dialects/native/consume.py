@@ -37,6 +37,7 @@ class _Confirmation(Struct, forbid_unknown_fields=True):
     result: Raw = Raw()
     result_base64: str | UnsetType = UNSET
     reason: str = ""
+    begun: bool = True
 
 
 class _Extension(Struct, forbid_unknown_fields=True):
@@ -44,6 +45,7 @@ class _Extension(Struct, forbid_unknown_fields=True):
     seconds: _Seconds
     consumer: str | None = None
     delivery: _Delivery | None = None
+    begin: bool = False
 
 
 _decode_confirmation = msgspec.json.Decoder(_Confirmation).decode
@@ -94,14 +96,14 @@ class Consuming:
 
     def _consume(self, request: http.Request, *, channel: bool = False) -> http.Call:
         name = http.queue_name(http.segments_of(request.target)[2])
-        given = parameters(request, "max", "wait", "lease", "consumer", "raw")
+        given = parameters(request, "max", "wait", "lease", "consumer", "raw", "ahead")
         most = number(given, "max", 1, limits.BATCH_MESSAGES_MAX, 1)
         wait_ns = number(given, "wait", 0, limits.LONG_POLL_SECONDS_MAX, 0) * limits.SECOND_NS
         consumer = http.checked_text(given["consumer"][0], "consumer") if "consumer" in given else ""
         raw = flag(given, "raw", default=False)
         lease = seconds(given, "lease", limits.LEASE_SECONDS_MAX)
         lease_ns = None if lease is None else nanos_of(lease)
-        consume = Consume(name, most, wait_ns, lease_ns, consumer, channel)
+        consume = Consume(name, most, wait_ns, lease_ns, consumer, channel, flag(given, "ahead", default=False))
         refused = CHANNEL_FORM.refusal if channel else http.refusal
         return http.Call(consume, lambda answer: self._render_messages(name, answer, refused, raw=raw))
 
@@ -151,12 +153,13 @@ class Consuming:
         delay_ns = nanos_of(confirmation.delay)
         if place is None:
             return None
-        return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result, reason)
+        delivery, begun = confirmation.delivery, confirmation.begun
+        return Settle(*place, confirmation.outcome, consumer, delivery, delay_ns, result, reason, begun)
 
     def _lengthen(self, extension: _Extension) -> Extend | None:
         place = self._place(extension.id)
         consumer = None if extension.consumer is None else http.checked_text(extension.consumer, "consumer")
-        return place and Extend(*place, nanos_of(extension.seconds), consumer, extension.delivery)
+        return place and Extend(*place, nanos_of(extension.seconds), consumer, extension.delivery, extension.begin)
 
     def _place(self, text: str) -> tuple[int, int] | None:
         """None for an id that was never given out."""

@@ -48,11 +48,11 @@ def fetch(draft: Draft, command: Fetch) -> Sequence[Delivery] | Refused:
         visible_at = visible_at if visible_at < NEVER_NS else NEVER_NS
         if not confirm:
             events.append(HandedOver(now, number, sequence, row.created, receives, consumer))
-        elif moves_at and receives >= moves_at:
+        elif moves_at and receives >= moves_at and not command.ahead:
             leased = row._replace(receives=receives, consumer=consumer)
             events.append(dead_letter(draft, queue, sequence, leased, visible_at))
         else:
-            events.append(Fetched(now, number, sequence, row.created, receives, consumer, visible_at))
+            events.append(Fetched(now, number, sequence, row.created, receives, consumer, visible_at, command.ahead))
         deliveries.append(delivery_of(draft.state, queue, sequence, row, visible_at))
     return deliveries
 
@@ -60,7 +60,7 @@ def fetch(draft: Draft, command: Fetch) -> Sequence[Delivery] | Refused:
 def _fetch_run(draft: Draft, command: Fetch, queue: Queue) -> list[Delivery] | None:
     """Lease many messages in one event, if nothing about them or their queue is special."""
     state, settings = draft.state, queue.settings
-    if settings.redrive_policy or settings.keeps or state.origins:
+    if (settings.redrive_policy and not command.ahead) or settings.keeps or state.origins:
         return None
     run = queue.ready_run(command.count, draft.now)
     if run is None:
@@ -79,7 +79,7 @@ def _fetch_run(draft: Draft, command: Fetch, queue: Queue) -> list[Delivery] | N
     created = rows["created"].tolist()
     facts = (draft.now, queue.number, list(range(first, first + count)), created, receives, [consumer] * count)
     confirm = command.confirm and settings.confirm
-    draft.events.append(FetchedRun(*facts, visible_at) if confirm else HandedOverRun(*facts))
+    draft.events.append(FetchedRun(*facts, visible_at, command.ahead) if confirm else HandedOverRun(*facts))
     return deliveries_of(state, queue.number, range(first, first + count), rows, receives, created, visible_at)
 
 

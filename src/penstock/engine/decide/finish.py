@@ -85,7 +85,7 @@ def is_done_with(queue: Queue, row: Row) -> bool:
 
 def is_held(row: Row) -> bool:
     """Whether a consumer holds the message: by a lease, or as a dead letter since its last delivery."""
-    return row.state == LEASED or (row.state == DELAYED and (row.consumer or row.nameless) != 0)
+    return row.state == LEASED or (row.state == DELAYED and (row.consumer != 0 or row.is_held_namelessly))
 
 
 def is_held_by(state: EngineState, row: Row, command: Release | Settle | Extend) -> bool:

@@ -5,14 +5,25 @@ from __future__ import annotations
 from penstock.backoff import backoff_ns
 from penstock.engine.decide.draft import Draft, Facts, facts_of
 from penstock.engine.queue import Queue
-from penstock.engine.rows import Row
+from penstock.engine.rows import AHEAD, Row
 from penstock.engine.state import EngineState
-from penstock.limits import NEVER_NS
-from penstock.model.events import DeadLettered, Event, Failed, FailedForAll, Fetched, Rescheduled, Retried, SentAsDead
+from penstock.limits import NEVER_NS, UNBEGUN_MAX
+from penstock.model.events import (
+    DeadLettered,
+    Event,
+    Failed,
+    FailedForAll,
+    Fetched,
+    Rescheduled,
+    Retried,
+    SentAsDead,
+    TimedOut,
+)
 from penstock.model.lifecycle import DELAYED
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
+_NEVER_BEGUN = b"never begun"
 _SPREAD, _SPREAD_RANGE = 2_654_435_761, 1 << 32  # Multiplying by the first spreads neighbours over the range.
 
 
@@ -34,7 +45,7 @@ def give_back(
     event: Event
     if row.state == DELAYED:  # A dead letter that its last consumer held: it was moved when it was delivered.
         event = Rescheduled(*facts, visible_at, reason)
-    elif not _has_failed(draft, settings, row.receives):
+    elif not _has_failed(draft, settings, row):
         event = kind(*facts, visible_at, reason)
     else:
         event = _failed(draft, queue, sequence, row, kind, reason)
@@ -44,13 +55,33 @@ def give_back(
     return event
 
 
-def _has_failed(draft: Draft, settings: QueueSettings, receives: int) -> bool:
-    """Whether a message has used up its deliveries. If its dead-letter queue is in another shard, `max_receives`
-    counts too: the last delivery has not moved it."""
+def end_lease(draft: Draft, queue: Queue, sequence: int, row: Row) -> None:
+    """The lease of a worker has run out. One that was never begun does not count, so many times in a row."""
+    facts = facts_of(queue, sequence, row._replace(receives=row.receives - 1), draft.now)
+    if not row.is_unbegun:
+        give_back(draft, queue, sequence, row, 0, TimedOut)
+    elif row.times_unbegun < UNBEGUN_MAX:
+        draft.events.append(TimedOut(*facts, draft.now, _NEVER_BEGUN, ahead=True))
+    elif queue.settings.redrive_policy:
+        draft.events.append(dead_letter(draft, queue, sequence, row, reason=_NEVER_BEGUN))
+        draft.end(queue, sequence)
+    else:
+        give_back(draft, queue, sequence, row, 0, TimedOut, _NEVER_BEGUN)
+
+
+def give_back_unbegun(draft: Draft, queue: Queue, sequence: int, row: Row, delay_ns: Nanos, reason: bytes) -> None:
+    """A consumer gives back what it has fetched ahead and not begun."""
+    facts = facts_of(queue, sequence, row._replace(receives=row.receives - 1), draft.now)
+    draft.events.append(Retried(*facts, min(draft.now + delay_ns, NEVER_NS), reason))
+
+
+def _has_failed(draft: Draft, settings: QueueSettings, row: Row) -> bool:
+    """Whether a message has used up its deliveries. If it was fetched ahead, or its dead-letter queue is in another
+    shard, `max_receives` counts too: the last delivery has not moved it."""
     most, policy = settings.deliveries, settings.redrive_policy
-    if policy and draft.state.is_elsewhere(policy.dead_letter_queue):
+    if policy and (row.marks & AHEAD or draft.state.is_elsewhere(policy.dead_letter_queue)):
         most = min(most or policy.max_receives, policy.max_receives)
-    return most > 0 and receives >= most
+    return most > 0 and row.receives >= most
 
 
 def _backoff(settings: QueueSettings, sequence: int, receives: int) -> Nanos:

@@ -16,6 +16,7 @@ from penstock.engine.decide.draft import Draft
 from penstock.engine.line import Line
 from penstock.engine.queue import Queue
 from penstock.engine.reasons import matches
+from penstock.engine.rows import NAMELESS
 from penstock.engine.state import EngineState
 from penstock.engine.topics import has_topic, topics_of
 from penstock.errors import Reason
@@ -112,7 +113,9 @@ def scheduled(draft: Draft, command: ListScheduled) -> Found | Refused:
     turn = Turn(draft.state, criteria, command.place, command.rows // 2)
     moments = [_NO_MOMENTS]
     for queue, sequences, rows in turn.pieces():
-        free = (rows["consumer"] == 0) & (rows["nameless"] == 0)  # What a consumer still has is not scheduled.
+        free = (rows["consumer"] == 0) & (
+            rows["marks"] & NAMELESS == 0
+        )  # What a consumer still has is not scheduled.
         found = np.empty((len(rows), 3), dtype=np.int64)
         found[:, 0], found[:, 1], found[:, 2] = rows["visible_at"], queue.number, sequences
         found = found[free & (found[:, 0] <= command.before) & _are_after(found, command.after)]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from penstock.engine.decide.draft import Draft, Facts
 from penstock.engine.decide.finish import finish_run, is_done_with, is_held_by, may_settle
-from penstock.engine.decide.retry import give_back
+from penstock.engine.decide.retry import give_back, give_back_unbegun
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.engine.slots import AWAITED, HELD, Slot
@@ -93,7 +93,9 @@ class _Settling:
             return Refused(Reason.LEASE_GONE)
         place = (queue.number, sequence)
         facts = (draft.now, *place, row.created, row.receives)
-        if retry:
+        if retry and row.is_unbegun and not command.begun:
+            give_back_unbegun(draft, queue, sequence, row, command.delay_ns, command.reason)
+        elif retry:
             give_back(draft, queue, sequence, row, command.delay_ns, reason=command.reason)
         elif outcome == "success":
             complete = queue.settings.confirmations <= 1 or queue.completes(sequence, self._confirmed[place])
@@ -151,7 +153,7 @@ def extend(draft: Draft, command: Extend) -> LeasedUntil | Refused:
         facts = (draft.now, queue.number, sequence, row.created, row.receives, queue.worker(sequence, row))
     else:
         return Refused(Reason.LEASE_GONE)
-    draft.events.append(Extended(*facts, visible_at))
+    draft.events.append(Extended(*facts, visible_at, command.begun and row.is_unbegun))
     return LeasedUntil(visible_at)
 
 

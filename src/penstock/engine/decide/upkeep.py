@@ -4,13 +4,13 @@ all messages of a queue, write messages again so that an old segment can go, and
 from __future__ import annotations
 
 from penstock.engine.decide.draft import Draft, facts_of
-from penstock.engine.decide.retry import give_back
+from penstock.engine.decide.retry import end_lease, give_back
 from penstock.engine.queue import Queue
 from penstock.errors import Reason
 from penstock.limits import NAMES_FORGOTTEN_AT_ONCE, PURGE_AT_ONCE, ROWS_PER_CHUNK, TICK_EVENTS_MAX
 from penstock.model.answers import Done, Purged, Refused
 from penstock.model.commands import Carry, ForgetNames, Purge, Tick
-from penstock.model.events import Carried, Deleted, Expired, GivenBack, NameForgotten, ResultCarried, TimedOut
+from penstock.model.events import Carried, Deleted, Expired, GivenBack, NameForgotten, ResultCarried
 from penstock.model.lifecycle import GONE, LEASED
 from penstock.model.values import Place, Position
 
@@ -23,7 +23,7 @@ def tick(draft: Draft, _: Tick) -> Done:
             events.append(Expired(*facts_of(queue, sequence, row, now)))
         for sequence, row in queue.overdue_leases(TICK_EVENTS_MAX - len(events), now):
             if row.expires_at > now:  # Otherwise it expires, now or with the next tick.
-                give_back(draft, queue, sequence, row, 0, TimedOut)
+                end_lease(draft, queue, sequence, row)
         _end_leases_alone(draft, queue)
         if len(events) >= TICK_EVENTS_MAX:
             break

@@ -150,7 +150,7 @@ def _refer_run(state: EngineState, event: QueuedRun, chosen: slice) -> None:
     facts = {"visible_at": visible_at, "expires_at": expires_at, "priority": priority, "state": row_state}
     names = {"content_type": event.content_type, "sender": event.sender, "object": event.object}
     columns = {"created": event.created, "topics": event.topics} | names
-    for name, value in {"receives": 0, "consumer": 0, "nameless": 0, **facts}.items():
+    for name, value in {"receives": 0, "consumer": 0, "marks": 0, **facts}.items():
         rows[name] = value
     for name, column in columns.items():
         rows[name] = column[chosen]

@@ -104,7 +104,7 @@ def arrived(state: EngineState, event: Arrived, position: Position) -> None:
         receives=0,
         consumer=0,
         state=READY if event.visible_at <= event.time else DELAYED,
-        nameless=0,
+        marks=0,
         key_bytes=len(event.key),
         priority=event.priority,
         position=position,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.engine.evolve.arrivals import arrive
 from penstock.engine.groups import WORKERS
 from penstock.engine.queue import Queue
+from penstock.engine.rows import NAMELESS
 from penstock.engine.state import EngineState
 from penstock.limits import NEVER_NS
 from penstock.model.events import (
@@ -25,6 +26,7 @@ from penstock.model.events import (
     Retried,
     Succeeded,
     SucceededRun,
+    TimedOut,
 )
 from penstock.model.lifecycle import DAMAGED, DELAYED, LEASED, READY
 from penstock.model.values import Position
@@ -32,14 +34,14 @@ from penstock.model.values import Position
 
 def fetched(state: EngineState, event: Fetched, _: Position) -> None:
     queue, row = state.message(event)
-    queue.lease(event.sequence, row, event.visible_at, event.receives, event.consumer)
+    queue.lease(event.sequence, row, event.visible_at, event.receives, event.consumer, ahead=event.ahead)
     if event.visible_at < queue.armed:
         state.arm(queue, event.visible_at)
 
 
 def fetched_run(state: EngineState, event: FetchedRun, _: Position) -> None:
     queue = state.queues[event.queue]
-    queue.lease_run(event.sequence[0], event.visible_at, event.receives, event.consumer[0])
+    queue.lease_run(event.sequence[0], event.visible_at, event.receives, event.consumer[0], ahead=event.ahead)
     state.arm(queue, event.visible_at)
 
 
@@ -57,6 +59,14 @@ def retried(state: EngineState, event: Retried, _: Position) -> None:
     queue.change(event.sequence, row, row_state, event.visible_at, event.receives, 0)
     if row_state == DELAYED:
         state.arm(queue, event.visible_at)
+
+
+def timed_out(state: EngineState, event: TimedOut, position: Position) -> None:
+    if event.ahead:
+        queue, row = state.message(event)
+        queue.change(event.sequence, row, READY, event.visible_at, event.receives, 0, row.marks_unbegun)
+    else:
+        retried(state, event, position)
 
 
 def done_with(state: EngineState, event: MessageEvent, position: Position) -> None:
@@ -97,7 +107,7 @@ def extended(state: EngineState, event: Extended, _: Position) -> None:
         _extended_alone(state, queue, event)
     else:
         assert row.state in (LEASED, DELAYED), "only a consumer that holds a message can extend its lease"
-        queue.extend(event.sequence, row, event.visible_at)
+        queue.extend(event.sequence, row, event.visible_at, begun=event.begun)
         state.arm(queue, event.visible_at)
 
 
@@ -163,7 +173,7 @@ def _move(state: EngineState, event: DeadLettered | Moved, consumer: int, *, is_
         receives=0,
         consumer=consumer,
         state=row_state,
-        nameless=int(is_held and not consumer),
+        marks=NAMELESS if is_held and not consumer else 0,
         expires_at=event.expires_at,
     )
     arrive(state, target, event.to_sequence, moved, digest)

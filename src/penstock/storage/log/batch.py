@@ -56,10 +56,12 @@ HAS_DIGEST = 1  # Flag: the extent ends with a SHA-256: of the body, or of a req
 COMPLETE = 2  # Flag: the confirmation was the last one needed.
 WAS_FETCHED = 4  # Flag: the dead-lettering record contains the delivery that caused it.
 LEASED = 8  # Flag: the delivery is a lease, which ends at `visible_at`.
+AHEAD = 16  # Flag: a delivery that does not count until it begins; a lease that ended before that.
+BEGUN = 32  # Flag: a delivery that was fetched ahead begins.
 DIGEST_BYTES = 32
 
 # How the fields of events are stored that are not fields of a record with the same name.
-FLAGS = {"complete": COMPLETE, "fetched": WAS_FETCHED, "leased": LEASED}
+FLAGS = {"complete": COMPLETE, "fetched": WAS_FETCHED, "leased": LEASED, "ahead": AHEAD, "begun": BEGUN}
 RENAMED = {
     "lease_ns": "to_sequence",
     "forgotten": "receives",

@@ -34,6 +34,7 @@ from penstock.model.shard_events import Collected, LearnedRun, Taken
 from penstock.model.tokens import TOKEN_EVENTS
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import (
+    AHEAD,
     COMPLETE,
     FIELDS,
     FLAGS,
@@ -172,9 +173,10 @@ def _encode_learned_run(event: LearnedRun, heap: bytearray, records: bytearray) 
 def _encode_message_run(event: MessageRun, _: bytearray, records: bytearray) -> None:
     """The same records as an event for each message."""
     table = _table(event, MessageRun.__struct_fields__)
-    if type(event) is FetchedRun or type(event) is DeliveredRun:
+    if isinstance(event, FetchedRun | DeliveredRun):
         table["visible_at"] = event.visible_at
-        table["flags"] = LEASED if type(event) is DeliveredRun and event.leased else 0
+        flag = AHEAD if isinstance(event, FetchedRun) else LEASED
+        table["flags"] = flag if (event.ahead if isinstance(event, FetchedRun) else event.leased) else 0
     elif type(event) is SucceededRun:
         table["flags"] = COMPLETE
     records += table.tobytes()

@@ -61,7 +61,7 @@ class Fetcher:
         try:
             async with asyncio.timeout(wait + _MARGIN_SECONDS):
                 messages = await self._app.broker.client().receive(
-                    self._queue, count, wait=wait, consumer=self._consumer
+                    self._queue, count, wait=wait, consumer=self._consumer, ahead=True
                 )
         except (ClientError, TimeoutError) as error:
             await self._failed(error)

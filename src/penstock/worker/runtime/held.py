@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from enum import Enum
 
 from penstock.client.asynchronous import AsyncMessage
 from penstock.worker.context import Job
+from penstock.worker.errors import LeaseLost
+
+logger = logging.getLogger("penstock.worker")
 
 
 class State(Enum):
@@ -27,7 +31,7 @@ _NEXT = {
 class Held:
     """One delivery of one message."""
 
-    __slots__ = ("extending", "job", "lease", "lost", "message", "runner", "state", "until")
+    __slots__ = ("begun", "extending", "job", "lease", "lost", "message", "runner", "state", "timer", "until")
 
     def __init__(self, message: AsyncMessage, lease: float, until: float) -> None:
         self.message = message
@@ -35,6 +39,8 @@ class Held:
         self.until = until  # When it ends, as `time.monotonic` counts.
         self.extending = False
         self.lost = False
+        self.begun = False
+        self.timer: asyncio.TimerHandle | None = None  # Until the broker is told that it has begun.
         self.state = State.WAITING
         self.job: Job | None = None
         self.runner: asyncio.Task[None] | None = None
@@ -42,6 +48,18 @@ class Held:
     def become(self, state: State) -> None:
         assert state in _NEXT[self.state], f"{self.message.id}: {self.state} cannot become {state}"
         self.state = state
+        if self.timer is not None and self.is_settling:
+            self.timer.cancel()
+
+    @property
+    def is_settling(self) -> bool:
+        return self.state in (State.SETTLING, State.ENDED)
+
+    def lose(self, why: str) -> LeaseLost:
+        """It is not ours any more. What to stop its function with; any thread may call this."""
+        self.lost = True
+        logger.warning("job lost", extra={"job": self.message.id, "reason": why})
+        return LeaseLost(f"job {self.message.id} is not ours any more: {why}")
 
     def stop(self, reason: Exception) -> None:
         """End the function of a running job. Its runner sees the reason."""

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from penstock.client.asynchronous import AsyncMessage
 from penstock.client.results import Queue
 from penstock.worker.outcome import AT_ONCE_SECONDS, Outcome, Stopping, raised
+from penstock.worker.runtime.beginning import Beginning
 from penstock.worker.runtime.execution import Execution
 from penstock.worker.runtime.held import Held, State
-from penstock.worker.runtime.settling import Settling, is_last_attempt
+from penstock.worker.runtime.settling import Settling
 
 logger = logging.getLogger("penstock.worker")
 
@@ -27,9 +28,15 @@ class Jobs:
     """Runs so many at a time, in the order in which they came."""
 
     def __init__(
-        self, concurrency: int, execution: Execution, settling: Settling, queues: Mapping[str, Queue]
+        self,
+        concurrency: int,
+        beginning: Beginning,
+        execution: Execution,
+        settling: Settling,
+        queues: Mapping[str, Queue],
     ) -> None:
         self.concurrency = concurrency
+        self._beginning = beginning
         self._execution = execution
         self._settling = settling
         self._queues = queues
@@ -87,10 +94,11 @@ class Jobs:
     async def _perform(self, held: Held) -> None:
         begun_at = self._loop.time()
         try:
-            outcome = await self._execution.run(held)
+            outcome = await self._run(held)
         except BaseException as error:  # Also that of a function that cancels every task of the event loop.
             logger.exception("error in the worker", extra={"job": held.message.id})
-            held.state = State.SETTLING
+            if not held.is_settling:
+                held.become(State.SETTLING)
             outcome = raised(error)
         finally:
             seconds = self._loop.time() - begun_at
@@ -99,6 +107,12 @@ class Jobs:
             self._begin()
             self._changed.set()
         await self._settle(held, outcome, seconds)
+
+    async def _run(self, held: Held) -> Outcome:
+        if await self._beginning.begin(held):
+            return await self._execution.run(held)
+        held.become(State.SETTLING)
+        return Outcome("lost")
 
     async def _settle(self, held: Held, outcome: Outcome, seconds: float = 0.0) -> None:
         try:
@@ -114,10 +128,10 @@ class Jobs:
     # ── Stopping ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def give_back(self) -> int:
-        """Give back what has not begun. A job on its last attempt is run: to give it back would be to fail it."""
-        unbegun = [held for held in self._waiting if not is_last_attempt(held, self._queues)]
+        """Give back what has not begun. It has lost no attempt."""
+        unbegun = list(self._waiting)
+        self._waiting.clear()
         for held in unbegun:
-            self._waiting.remove(held)
             held.become(State.SETTLING)
         again = Outcome("retry", delay=AT_ONCE_SECONDS)
         await asyncio.gather(*[self._settle(held, again) for held in unbegun])

@@ -9,7 +9,6 @@ from collections.abc import Collection
 
 from penstock.client.asynchronous import AsyncClient
 from penstock.client.errors import Conflict, NotFound
-from penstock.worker.errors import LeaseLost
 from penstock.worker.runtime.held import Held, State
 
 logger = logging.getLogger("penstock.worker")
@@ -65,7 +64,4 @@ class Leases:
             held.extending = False
 
     def _lose(self, held: Held, why: str) -> None:
-        held.lost = True
-        logger.warning("job lost", extra={"job": held.message.id, "reason": why})
-        reason = LeaseLost(f"job {held.message.id} is not ours any more: {why}")
-        self._jobs.call_soon_threadsafe(held.stop, reason)
+        self._jobs.call_soon_threadsafe(held.stop, held.lose(why))

@@ -58,7 +58,7 @@ class Settling:
         facts: dict[str, Any] = {"result": outcome.result or None, "delay": outcome.delay, "reason": outcome.error}
         while not held.lost:
             try:
-                await self._client.settle(held.message, what, **facts)
+                await self._client.settle(held.message, what, begun=held.begun, **facts)
             except (Unavailable, Timeout):
                 continue
             return
@@ -73,7 +73,7 @@ class Settling:
             logger.warning("job left to its lease", extra=_facts(held, error=described(again)))
 
     async def _note_failure(self, held: Held, outcome: Outcome) -> None:
-        final = outcome.what == "invalid" or is_last_attempt(held, self._queues)
+        final = outcome.what == "invalid" or self._queues[held.message.queue].has_failed_after(held.message.receives)
         what = "lost" if outcome.what == "lost" else "failed for good" if final else "to be tried again"
         more = {"outcome": what, "error": outcome.error} | ({"traceback": outcome.trace} if outcome.trace else {})
         logger.warning("job failed", extra=_facts(held, **more))
@@ -86,14 +86,6 @@ class Settling:
             # Before it is settled, so that whoever waits for the result finds it.
             self._reports.add(Progress(job.id, job.task, job.attempt, text=outcome.error, failed=True))
             await self._reports.publish_all()
-
-
-def is_last_attempt(held: Held, queues: Mapping[str, Queue]) -> bool:
-    """Whether the job fails for good if it is given back."""
-    queue = queues[held.message.queue]
-    policy = queue.redrive_policy
-    attempts = min(filter(None, (queue.max_attempts, policy["max_receives"] if policy else 0)), default=0)
-    return bool(attempts) and held.message.receives >= attempts
 
 
 def _facts(held: Held, **more: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from penstock.worker.app import App
 from penstock.worker.errors import TaskError, described
 from penstock.worker.recurrence import put_schedules
 from penstock.worker.runtime.background import Background
+from penstock.worker.runtime.beginning import Beginning
 from penstock.worker.runtime.children import Children
 from penstock.worker.runtime.execution import Execution
 from penstock.worker.runtime.fetching import Fetcher
@@ -139,7 +140,8 @@ class Worker:
     async def _work(self, queues: dict[str, Queue], threads: Threads, children: Children | None) -> None:
         client, reports = self._app.broker.client(), Reports(self._app)
         execution = Execution(self._app, threads, children, reports)
-        jobs = Jobs(self._concurrency, execution, Settling(self._app, client, reports, queues), queues)
+        beginning = Beginning(client, queues)
+        jobs = Jobs(self._concurrency, beginning, execution, Settling(self._app, client, reports, queues), queues)
         shortest = min((queue.lease for queue in queues.values()), default=1.0)
         heartbeat = Heartbeat(client, self._name, list(queues), jobs)
         self._watch = Watch(self._app, jobs.held, shortest)
