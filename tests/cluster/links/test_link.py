@@ -410,6 +410,18 @@ async def test_bytes_of_a_flow_arrive_as_they_are_after_its_head(ends: Ends) -> 
     assert [each async for each in Pieces(flow.source)] == pieces
 
 
+@linked
+async def test_a_flow_with_a_piece_that_cannot_cross_breaks_off(ends: Ends) -> None:
+    pieces = await flow_of(
+        ends, counting := Counting(piece_of=lambda number: counted(1) if number == 1 else object())
+    )
+    assert (await anext(pieces)).job == "1"
+    with pytest.raises(RequestError):
+        await until_the_end(pieces)
+    pieces.close()
+    await until(lambda: counting.is_closed)
+
+
 async def until_the_end(pieces: Pieces) -> None:
     async for _ in pieces:
         pass

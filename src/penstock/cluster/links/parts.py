@@ -141,8 +141,11 @@ class Parts:
     def _go_on(self, entry: SendPart | SendPiece | EndStream | Refused) -> None:
         sink, self._sink = self._sink, None
         if type(entry) is SendPart or type(entry) is SendPiece:
-            if sink:
-                sink.give(entry.data if type(entry) is SendPart else _decoded(entry.data))
+            piece = entry.data if type(entry) is SendPart else _decoded(entry.data)
+            if sink and piece == INTERNAL:
+                sink.fail()  # Without it, the others are not the whole.
+            elif sink:
+                sink.give(piece)
             return
         has_failed = type(entry) is Refused or (type(entry) is EndStream and entry.has_failed)
         self._is_lost = True
