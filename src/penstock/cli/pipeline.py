@@ -264,6 +264,35 @@ def upgrade(lake: LakeOption = Path("lake"), master: Master = "local[*]", conf: 
 
 
 @app.command()
+def adopt(
+    lake: LakeOption = Path("lake"),
+    url: Url = None,
+    data: Data = None,
+    token: Token = "",
+    master: Master = "local[*]",
+    conf: Conf = None,
+) -> None:
+    """Cut a lake back to the log of a broker that was restored from a backup, and go on with that."""
+    from penstock.pipeline.lake.adoption import adopt as adopt_log
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.session import open_session
+
+    place = Lake(lake)
+    place.origin()
+    extents = _logs(_source(url, data, token)).extents()
+    place.take()
+    spark = open_session("penstock adopt", master, parse_settings(conf))
+    try:
+        if adopt_log(spark, place, extents, print):
+            print("the lake is one of this log now: go on with penstock pipeline run")
+        else:
+            print(f"{place.path} already is the lake of this log")
+    finally:
+        spark.stop()
+        place.release()
+
+
+@app.command()
 def replay(
     where: Annotated[str, typer.Option("--where", help="Which messages: a condition on the table messages.")],
     queue: Annotated[str, typer.Option("--to", help="The queue to publish them to, as new messages.")],

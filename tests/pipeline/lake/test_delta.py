@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from penstock.pipeline.lake.delta import LakeTable
 from penstock.pipeline.lake.directory import Lake
-from penstock.pipeline.lake.publication import public_table
+from penstock.pipeline.lake.publication import public_table, publish
 from penstock.pipeline.lake.tables import TABLES, parts_table
 from penstock.pipeline.source.log import Extent
 from tests.support.command_line import penstock
+from tests.support.small_lake import write_minutes
 
 
 @pytest.fixture
@@ -30,6 +38,15 @@ def reach(lake: Lake, table: LakeTable, offset: int) -> None:
     table.append(lake.origin(), {0: (0, offset)}, {})
 
 
+def add(lake: Lake, table: LakeTable, reached: int, when: datetime, rows: list[dict[str, Any]]) -> None:
+    """Add rows of one date to a table, which then has the log up to `reached`."""
+    folder = table.stage() / f"date={when.date()}"
+    folder.mkdir(parents=True)
+    schema = table.schema.remove(table.schema.get_field_index("date"))
+    pq.write_table(pa.Table.from_pylist(rows, schema), folder / "part.parquet", row_group_size=2)
+    table.append(lake.origin(), {0: (table.reached(lake.origin())[0], reached)}, {})
+
+
 def test_the_status_tells_what_a_table_has_from_what_other_readers_find(lake: Lake) -> None:
     for table in TABLES.values():
         reach(lake, parts_table(lake, table), 12)
@@ -39,3 +56,67 @@ def test_the_status_tells_what_a_table_has_from_what_other_readers_find(lake: La
     assert lines["events"] == ["12", "unknown", "12", "unknown"]
     assert lines["messages"] == ["12", "unknown", "5", "unknown"]
     assert lines["changes"] == ["12", "unknown", "0", "unknown"]
+
+
+def test_the_log_of_a_table_says_which_values_a_file_has(lake: Lake) -> None:
+    """So other readers skip files."""
+    table = parts_table(lake, TABLES["events"])
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+    rows = [
+        {
+            "offset": offset,
+            "state": letter,
+            "queue": name,
+            "queue_number": 1,
+            "shard": 0,
+            "time": moment,
+            "body": b"x",
+        }
+        for offset, letter, name in ((7, "Q", "orders"), (8, "L", "x" * 100), (9, "S", None))
+    ]
+    add(lake, table, 10, moment, rows)
+    [found] = pa.table(DeltaTable(table.path).get_add_actions(flatten=True)).to_pylist()
+    assert (found["num_records"], found["min.offset"], found["max.offset"]) == (3, 7, 9)
+    assert (found["min.state"], found["max.state"], found["null_count.queue"]) == ("L", "S", 1)
+    assert found["min.time"] == found["max.time"] == moment
+    assert found.get("max.queue") is None  # Too long.
+    assert found["null_count.sequence"] == 3
+    read = DeltaTable(table.path).to_pyarrow_dataset()
+    assert read.to_table(filter=pc.field("offset") > 8).num_rows == 1
+    assert len(list(read.get_fragments(filter=pc.field("offset") > 9))) == 0
+
+
+def test_a_published_table_gets_columns_that_it_was_made_without(tmp_path: Path) -> None:
+    write_minutes(tmp_path / "lake", ("work", 3600 * 400_000, 3))
+    lake, table = Lake(tmp_path / "lake"), TABLES["queue_minutes"]
+    reach(lake, parts_table(lake, table), 5)
+    assert publish(lake, table) == 1
+    path = lake.path / table.name
+    columns = DeltaTable(path).to_pyarrow_table().column_names
+    before = public_table(lake, table, pa.schema(DeltaTable(path).schema().to_arrow()).remove(3))
+    shutil.rmtree(path)
+    before.make()
+    assert publish(lake, table) == 1
+    found = DeltaTable(path).to_pyarrow_table()
+    assert sorted(found.column_names) == sorted(columns)
+    assert found[columns[3]].null_count == 0
+    assert publish(lake, table) == 0
+
+
+def test_the_removal_of_a_queue_rewrites_only_dates_in_which_it_ends_messages(lake: Lake) -> None:
+    table = TABLES["messages"]
+    parts, days = parts_table(lake, table), [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
+    for offset, (day, gone) in enumerate(zip(days, (True, False, True, False), strict=True), 1):
+        facts = {"queue": "q", "queue_number": 1 + (day is days[3]), "sequence": offset, "created": day, "body": b"x"}
+        add(lake, parts, offset, day, [facts | {"last": offset * 16 + 3, "gone": day if gone else None}])
+    assert publish(lake, table) == 4
+    public = public_table(lake, table)
+    before = {file.date: file.path for file in public.files()}
+    removal = {"queue_number": 1, "sequence": 0, "gone": days[3], "created": days[3], "last": 5 * 16 + 13}
+    add(lake, parts, 5, days[3], [removal])
+    publish(lake, table)
+    after = {file.date: file.path for file in public.files()}
+    assert [after[day.date()] == before[day.date()] for day in days] == [True, False, True, False]
+    rows = {row["sequence"]: row["state"] for row in DeltaTable(public.path).to_pyarrow_table().to_pylist()}
+    assert rows[2] == "D"
+    assert rows[4] == "Q"

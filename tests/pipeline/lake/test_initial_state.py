@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,8 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         client.publish("waits", "later", delay=3600, priority=3)
         client.publish("waits", "red", headers={"colour": "red"})
         client.publish_to("things.big", "known", key="k7")
+        at = "timestamp=2026-01-02T03:04:05.678901234Z"
+        assert broker.request("POST", f"/v1/publish?topic=things.small&{at}", body=b"dated").status == 201
         client.receive("waits", 5)
         client.receive("waits", 1)[0].retry()
         while not _earliest(broker):
@@ -85,10 +88,12 @@ def test_every_message_that_waits_is_there_with_what_it_says(lake: Lake) -> None
     assert (one["sequence"], one["sender"], one["shard"], one["receives"]) == (8, "shop", 0, 0)
     assert (rows[b"later"]["priority"], rows[b"known"]["key"], rows[b"known"]["object"]) == (3, "k7", "things")
     assert dict(rows[b"red"]["headers"])["colour"] == b"red"
+    assert rows[b"dated"]["timestamp"] == datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
+    assert one["timestamp"] is None
     leases = found.table("leases").where("queue = 'waits'").to_pylist()
     assert sorted((row["sequence"], row["consumer"]) for row in leases) == [(at, "shop") for at in range(1, 6)]
     depths = {row["queue"]: row["depth"] for row in found.table("queue_minutes").to_pylist()}
-    assert (depths["waits"], depths["things"], depths["empty"]) == (42, 1, 0)
+    assert (depths["waits"], depths["things"], depths["empty"]) == (42, 2, 0)
 
 
 def test_the_state_is_read_once(lake: Lake, late: Broker) -> None:
@@ -160,6 +165,7 @@ def test_nothing_is_missing_or_twice_while_traffic_runs(spark: SparkSession, lat
         traffic.join()
     filled.fill()
     for rows in (filled.rows, filled.rows_without_spark):
+        assert {row["timestamp"] is None for row in rows("messages")} == {True, False}
         _assert_like_the_broker(late, rows("messages"), rows("queue_minutes"))
     for name in ("messages", "queue_minutes", "leases"):
         before = filled.rows_without_spark(name)

@@ -72,23 +72,25 @@ def test_a_lake_goes_on_when_its_log_was_divided_into_two_shards(spark: SparkSes
 
 
 def test_what_is_in_two_shards_is_one_object_and_two_messages(spark: SparkSession, tmp_path: Path) -> None:
-    """Versions are compared within a shard, as the broker does. A message that went to the other shard ends here and
-    begins there."""
+    """Versions are compared in the order of time, wherever they are: what changes back is a change.
+    A message that went to the other shard ends here and begins there."""
     what = {"object": 2, "key": b"k", "time": 1000}
     names: list[Event] = [NameDefined(1, 2, "customer")]
-    early, late = [logged(1, b"one", **what)], [logged(1, b"one", **what | {"time": 9000}, queue=2)]
+    early = [logged(1, b"one", **what), logged(3, b"one", **what | {"time": 9000})]
+    late = [logged(at, b"two", **what | {"time": 4000 + at}, queue=2) for at in (1, 2)]
     dead = logged(2, b"dead")
     went = [dead, SentAsDead(2000, 1, 2, dead.time, 1, 0, shard=1, target=b"others")]
-    came = [Arrived(**asdict(dead) | {"queue": 2, "time": 3000, "created": dead.time})]
-    data = make_two_shards(tmp_path / "data", names, names, early, late, went, came)
+    came = [Arrived(**asdict(dead) | {"queue": 2, "sequence": 3, "time": 5000, "created": dead.time})]
+    data = make_two_shards(tmp_path / "data", names, names, early[:1], late, [*early[1:], *went], came)
     filled = FilledLake(spark, tmp_path / "lake", path=str(data))
-    filled.fill()
+    filled.fill(maxEventsPerTrigger=8)
     for rows in (filled.rows, filled.rows_without_spark):
-        assert sorted((row["shard"], row["version"]) for row in rows("changes")) == [(0, 1), (1, 1)]
+        changes = sorted((row["version"], row["shard"], row["sequence"]) for row in rows("changes"))
+        assert changes == [(1, 0, 1), (2, 1, 1), (3, 0, 3)]
         (history,) = rows("object_history")
-        assert (history["versions"], history["seen"], history["shard"], history["queue"]) == (2, 2, 1, "others")
+        assert (history["versions"], history["seen"], history["shard"], history["queue"]) == (3, 4, 0, "orders")
         places = {(row["shard"], row["queue"], row["sequence"]): row for row in rows("messages")}
-        gone, there = places[0, "orders", 2], places[1, "others", 2]
+        gone, there = places[0, "orders", 2], places[1, "others", 3]
         assert (gone["state"], gone["queued"], gone["message"]) == ("E", False, b"dead")
         assert (there["state"], there["queued"], there["message"]) == ("Q", True, b"dead")
         assert there["created"] == gone["created"] < there["entered"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,11 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock import Client
 from penstock.pipeline.source.columns import COLUMNS
+from penstock.pipeline.source.events import EventReader
+from penstock.pipeline.source.options import parse_options
+from penstock.pipeline.source.shards import names_here
 from tests.pipeline.conftest import url_of
 from tests.support.broker import Broker, StartBroker
 from tests.support.event_history import events
@@ -177,3 +182,22 @@ def test_what_retention_has_removed_is_an_error_unless_told_otherwise(spark: Spa
 def test_a_wrong_option_ends_the_query(spark: SparkSession, past: Broker, options: dict[str, str], said: str) -> None:
     with pytest.raises(PySparkException, match=said):
         load(spark, {"path": str(past.data)} | options).collect()
+
+
+def test_names_are_asked_for_once_in_a_process_and_are_not_in_every_task(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with Client(broker.url) as client:
+        for number in range(100):
+            client.queues.create(f"queue-{number}")
+        client.publish("queue-7", "first")
+        reader = EventReader(parse_options({"url": broker.url, "columns": "queue,state"}))
+        (first,) = reader.partitions()
+        client.queues.create("later")
+        client.publish("later", "second")
+    (second,) = EventReader(parse_options({"url": broker.url, "columns": "queue,state"})).partitions()
+    assert len(pickle.dumps(second)) < 1000
+    for part, queues in ((first, {"queue-7"}), (second, {"queue-7", "later"})):
+        found = [row for rows in pickle.loads(pickle.dumps(reader)).read(part) for row in rows.to_pylist()]
+        assert {row["queue"] for row in found} == queues
+    nobody = parse_options({"url": "http://127.0.0.1:1"})  # It is not asked again.
+    assert "later" in names_here(nobody, second.needed)[0].queues.values()

@@ -23,6 +23,7 @@ class Batch(NamedTuple):
     leases: DataFrame  # Deliveries that were under way when these offsets were reached.
     leased_to: Offsets
     newest: datetime  # The time of the last event.
+    shards: int = 1  # Of the log.
 
     def since(self, reached: Offsets) -> DataFrame:
         return self.later(self.events, reached)

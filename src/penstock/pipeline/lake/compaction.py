@@ -69,7 +69,8 @@ def rebuild(spark: SparkSession, lake: Lake, table: Table) -> int:
     began, events = initial_state(lake), read(spark, archive)
     if facts := ask(events):
         recipe, since = RECIPES[table], began.offsets if began else NOTHING
-        batch = Batch(events, facts.covered, initial_leases(spark, lake), since, facts.newest)
+        leases, shards = initial_leases(spark, lake), len(origin.names)
+        batch = Batch(events, facts.covered, leases, since, facts.newest, shards)
         write_files(table, target, recipe.merge(recipe.parts(batch, NOTHING)))
         reached = after(reached, facts.covered)
     if table is not LEASES or not facts:

@@ -9,7 +9,6 @@ among all: the name of each file begins with the sums before and after its batch
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import time
@@ -29,6 +28,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from penstock.errors import LakeError
 from penstock.limits import LAKE_LOG_RETENTION_DAYS
 from penstock.pipeline.lake.directory import Lake, Origin
+from penstock.pipeline.lake.statistics import statistics_of
 from penstock.storage.directory import sync
 
 PARTITION = "date"
@@ -53,6 +53,7 @@ class LakeFile(NamedTuple):
     date: date | None
     bytes: int
     rows: int
+    statistics: str = ""  # Of a file that is being added, as JSON.
 
 
 class LakeTable:
@@ -81,6 +82,15 @@ class LakeTable:
                 configuration=_SETTINGS,
             )
         self._clear("_staging-*", 0)  # Left by dead processes: only one process fills the lake.
+
+    def widen(self) -> bool:
+        """Add columns that the table was made without. Returns whether there were any."""
+        delta = self._required()
+        known = {field.name for field in delta.schema().fields}
+        missing = [field for field in Schema.from_arrow(self.schema).fields if field.name not in known]
+        if missing:
+            delta.alter.add_columns(missing)
+        return bool(missing)
 
     def reached(self, origin: Origin) -> Offsets:
         """The offset of each shard up to which its events are in this table."""
@@ -172,8 +182,8 @@ class LakeTable:
         """Move the staged files to their final places, durably."""
         settled, folders = [], set()
         for staged in self.staged():
-            rows = pq.read_metadata(staged).num_rows
-            if not rows:
+            metadata = pq.read_metadata(staged)
+            if not metadata.num_rows:
                 continue
             folder = staged.parent.relative_to(self.staging)
             path = self.path / folder / f"{first:020d}-{end:020d}-{staged.name}"
@@ -183,7 +193,8 @@ class LakeTable:
             folders.add(path.parent)
             when = date.fromisoformat(folder.name.removeprefix(f"{PARTITION}=")) if self.by_date else None
             place = str(path.relative_to(self.path))
-            settled.append(LakeFile(place, first, end, when, path.stat().st_size, rows))
+            facts = (path.stat().st_size, metadata.num_rows, statistics_of(metadata))
+            settled.append(LakeFile(place, first, end, when, *facts))
         for folder in folders:
             sync(folder)
         shutil.rmtree(self.staging, ignore_errors=True)
@@ -204,10 +215,7 @@ class LakeTable:
             RemoveAction(file.path, data_change, now_ms, file.bytes, _partition(file)) for file in removed
         ]
         actions += [
-            AddAction(
-                file.path, file.bytes, _partition(file), now_ms, data_change, json.dumps({"numRecords": file.rows})
-            )
-            for file in added
+            AddAction(file.path, file.bytes, _partition(file), now_ms, data_change, file.statistics) for file in added
         ]
         try:
             delta.create_write_transaction(

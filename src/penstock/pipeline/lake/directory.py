@@ -3,6 +3,7 @@
 penstock.json     the log that the lake is made from, and the format of its tables
 lock              held by the process that fills the lake
 _checkpoint/      Spark's checkpoint of the stream
+_adopting         there while the lake is being cut back to a log that was restored from a backup
 _initial/         what waited at the offset at which the lake begins, if the log had no earlier events any more
 <table>/          date=…/<first>-<end>-….parquet and _delta_log/; files not committed yet are in _staging-…/
 _parts/<table>/   the same, for tables that are kept in parts: <table>/ is what was published last
@@ -52,6 +53,7 @@ class Lake:
             raise LakeAddressError(str(path))
         self.path = path.absolute()
         self.checkpoint = self.path / "_checkpoint"
+        self.adoption = self.path / "_adopting"  # There while an adoption is not complete.
         self._lock: int | None = None
 
     def origin(self) -> Origin:
@@ -128,12 +130,19 @@ class Lake:
         origin = self.origin_of_any_format()  # An older one is upgraded later.
         if origin.names != asked.names:
             raise LakeError(_another_log(self.path, origin, shards))
+        if self.adoption.exists():
+            raise LakeError(f"{self.path} is half adopted: run penstock pipeline adopt again")
         return origin
 
 
 def _another_log(path: Path, origin: Origin, shards: Sequence[Extent]) -> str:
     before = origin.logs or (origin.log,)
     continued = shards[0].same_until(before[0])
-    since = f"; the second continues the first from offset {continued}, by a restore" if continued else ""
     now = ", ".join(log.id for log in shards)
-    return f"{path} is the lake of another log ({', '.join(before)}, not {now}{since}): choose another directory"
+    sentence = f"{path} is the lake of another log ({', '.join(before)}, not {now}"
+    if not continued:
+        return f"{sentence}): choose another directory"
+    return (
+        f"{sentence}; the second continues the first from offset {continued}, by a restore): cut the lake back to"
+        f" that offset with penstock pipeline adopt --lake {path}, or choose another directory"
+    )

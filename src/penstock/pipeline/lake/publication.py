@@ -20,6 +20,7 @@ from penstock.errors import LakeError
 from penstock.limits import LAKE_FILE_BYTES, LAKE_PUBLISH_MEMORY_BYTES
 from penstock.pipeline.lake.delta import PARTITION, LakeFile, LakeTable
 from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.queries import BESIDE
 from penstock.pipeline.lake.reading import open_tables, read_files
 from penstock.pipeline.lake.tables import TABLES, Table, parts_table
 
@@ -40,18 +41,23 @@ def publish(lake: Lake, table: Table, *, everything: bool = False, threads: int 
         return 0
     origin = lake.origin()
     parts = parts_table(lake, table)
-    reached = parts.reached(origin)
+    made_from = [parts, *(parts_table(lake, TABLES[name]) for name in BESIDE.get(table.name, ()))]
+    reached = tuple(map(min, zip(*(each.reached(origin) for each in made_from), strict=True)))
     files = parts.files()
-    public = public_table(lake, table)
+    with closing(open_tables(lake, table.name)) as connection:
+        public = public_table(lake, table, connection.table(table.name).limit(0).to_arrow_table().schema)
+    everything = not public.exists() or public.widen() or everything
     published = sum(public.reached(origin))
     changed = files if everything else [file for file in files if file.end > published]
-    if not changed and public.exists():
+    if not changed and not everything:
         return 0
-    dates = _dates(table, parts, changed, files)
+    dates: Collection[date] | None
+    if everything:
+        dates = {file.date for file in (*files, *public.files()) if file.date} if table.by_date else None
+    else:
+        dates = _dates(table, parts, changed, files, public)
     with closing(open_tables(lake, table.name, dates=dates)) as connection:
         _limit(connection, threads)
-        rows = connection.table(table.name)
-        public = public_table(lake, table, rows.limit(0).to_arrow_table().schema)
         public.make()
         old = [file for file in public.files() if dates is None or file.date in dates]
         _write(connection, table, public.stage(), dates)
@@ -64,22 +70,29 @@ def publish_all(lake: Lake, *, threads: int | None = None) -> None:
 
 
 def _dates(
-    table: Table, parts: LakeTable, changed: Sequence[LakeFile], files: Sequence[LakeFile]
+    table: Table, parts: LakeTable, changed: Sequence[LakeFile], files: Sequence[LakeFile], public: LakeTable
 ) -> Collection[date] | None:
     """The dates to rewrite; None if the table is not divided by date."""
     if not table.by_date:
         return None
     dates = {file.date for file in changed if file.date}
-    all_dates = {file.date for file in files if file.date}
-    if table.reaches_back and _any(parts.uris(changed), table.reaches_back):
-        return all_dates
-    return {day for day in all_dates if day >= min(dates)} if table.cumulative else dates
+    if table.cumulative:
+        return {file.date for file in files if file.date and file.date >= min(dates)}
+    return dates | _reached_back(table, parts.uris(changed), public) if table.reaches_back else dates
 
 
-def _any(uris: Sequence[str], condition: str) -> bool:
-    query = f"SELECT 1 FROM {read_files(uris, by_date=True)} WHERE {condition} LIMIT 1"
+def _reached_back(table: Table, changed: Sequence[str], public: LakeTable) -> set[date]:
+    """The dates of messages that wait, as published, in a queue that was removed meanwhile: they end with it."""
+    published = public.uris(public.files()) if public.exists() else []
+    if not published or not changed:
+        return set()
+    ended = f"SELECT DISTINCT queue_number FROM {read_files(changed, by_date=True)} WHERE {table.reaches_back}"
     with closing(duckdb.connect()) as connection:
-        return connection.execute(query).fetchone() is not None
+        queues = ", ".join(str(number) for (number,) in connection.execute(ended).fetchall())
+        if not queues:
+            return set()
+        waiting = f"{read_files(published, by_date=True)} WHERE queued AND queue_number IN ({queues})"
+        return {day for (day,) in connection.execute(f"SELECT DISTINCT {PARTITION} FROM {waiting}").fetchall()}
 
 
 def _limit(connection: duckdb.DuckDBPyConnection, threads: int | None) -> None:

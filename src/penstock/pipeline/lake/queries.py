@@ -95,7 +95,8 @@ documents AS (
 )
 SELECT queue, queue_number, sequence, shard, body AS message, content_type,
     list_filter(string_split(topics, chr(10)), lambda topic: topic <> '') AS topics,
-    object, {_KEY} AS key, headers, sender, priority, {_letter("last")} AS state,
+    object, {_KEY} AS key, headers, try_cast(try(decode(headers['timestamp'])) AS TIMESTAMPTZ) AS timestamp,
+    sender, priority, {_letter("last")} AS state,
     gone IS NULL AS queued,
     processed IS NOT NULL
         OR coalesce(len(list_filter(consumers, lambda one: one.confirmed IS NOT NULL)), 0) > 0 AS delivered,
@@ -151,40 +152,39 @@ FROM counted LEFT JOIN wait_quantiles USING (queue_number, minute)
     LEFT JOIN processing_quantiles USING (queue_number, minute)
 """
 
-_CHANGES = f"""
-WITH compared AS (
-    SELECT *, lag(hash) OVER (PARTITION BY object, key, shard ORDER BY "offset") AS previous_hash FROM changes_parts
+# Contents are compared in the order of time, over all shards.
+_CHANGED = """
+compared AS (
+    SELECT *, lag(hash) OVER (PARTITION BY object, key ORDER BY time, shard, "offset") AS previous_hash
+    FROM changes_parts
 ),
-changed AS (FROM compared WHERE hash IS DISTINCT FROM previous_hash)
-SELECT object, {_KEY} AS key, (row_number() OVER line)::INTEGER AS version, time, hash, previous_hash,
-    lag(time) OVER line AS previous_time, queue, queue_number, sequence, shard, "offset", date
-FROM changed WINDOW line AS (PARTITION BY object, key, shard ORDER BY "offset")
+changed AS (
+    SELECT *, (row_number() OVER line)::INTEGER AS version, lag(time) OVER line AS previous_time
+    FROM compared WHERE hash IS DISTINCT FROM previous_hash
+    WINDOW line AS (PARTITION BY object, key ORDER BY time, shard, "offset")
+)"""
+
+_CHANGES = f"""
+WITH {_CHANGED}
+SELECT object, {_KEY} AS key, version, time, hash, previous_hash, previous_time, queue, queue_number, sequence, shard,
+    "offset", date
+FROM changed
 """
 
 _HISTORY = f"""
-WITH joined AS (
-    SELECT *, coalesce(last_value(last.hash IGNORE NULLS) OVER (
-        PARTITION BY object, key, shard ORDER BY first."offset" NULLS FIRST
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) <> first.hash, false) AS is_change
-    FROM object_history_parts
+WITH {_CHANGED},
+versions AS (
+    SELECT object, key, {_each("arg_max({0}, version) AS {0}", ("hash", *PLACE, "shard"))},
+        max(version)::BIGINT AS versions, min(time) AS first_seen, max(time) AS last_change
+    FROM changed GROUP BY ALL
 ),
-merged AS (
-    SELECT object, key, shard, arg_min(first, first."offset") AS first, arg_max(last, last."offset") AS last,
-        (sum(changes) + count(*) FILTER (is_change))::BIGINT AS changes, sum(seen)::BIGINT AS seen,
-        sum(unchanged)::BIGINT AS unchanged, max(seen_at) AS seen_at,
-        arg_max(coalesce(changed, if(is_change, first, NULL)),
-            coalesce(changed, if(is_change, first, NULL))."offset") AS changed
-    FROM joined GROUP BY object, key, shard
-),
-dated AS (
-    SELECT *, coalesce(changed, first) AS change, {{'time': coalesce(changed, first).time, 'shard': shard}} AS latest
-    FROM merged
+counted AS (
+    SELECT object, key, sum(seen)::BIGINT AS seen, sum(unchanged)::BIGINT AS unchanged, max(seen_at) AS last_seen
+    FROM object_history_parts GROUP BY ALL
 )
-SELECT object, {_KEY} AS key, arg_max(last.hash, latest) AS hash, sum(changes + 1)::BIGINT AS versions,
-    sum(seen)::BIGINT AS seen, sum(unchanged)::BIGINT AS unchanged, min(first.time) AS first_seen,
-    max(change.time) AS last_change, max(seen_at) AS last_seen, {_each("arg_max(change.{0}, latest) AS {0}", PLACE)},
-    arg_max(shard, latest) AS shard
-FROM dated GROUP BY ALL
+SELECT object, {_KEY} AS key, hash, coalesce(versions, 0) AS versions, seen, unchanged, first_seen, last_change,
+    last_seen, {_each("{0}", PLACE)}, shard
+FROM counted LEFT JOIN versions USING (object, key)
 """
 
 # The query that merges the parts of each table, empty if it is not kept in parts.
@@ -196,3 +196,6 @@ VIEWS = {
     "changes": _CHANGES,
     "object_history": _HISTORY,
 }
+
+# The tables whose parts a query reads beside its own.
+BESIDE = {"object_history": ("changes",)}

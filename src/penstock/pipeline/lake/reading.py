@@ -20,7 +20,8 @@ from deltalake.exceptions import TableNotFoundError
 from penstock.errors import LakeError
 from penstock.pipeline.lake.delta import PARTITION
 from penstock.pipeline.lake.directory import PARTS, Lake
-from penstock.pipeline.lake.queries import VIEWS
+from penstock.pipeline.lake.queries import BESIDE, VIEWS
+from penstock.pipeline.lake.tables import TABLES, Table
 
 
 class Answer:
@@ -102,10 +103,10 @@ def open_tables(lake: Lake, *names: str, dates: Collection[date] | None = None) 
     """A connection with these tables as views; if `dates` are given, `messages` has only those."""
     connection = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
     connection.execute("SET TimeZone = 'UTC'")
-    for name in names:
+    for name in dict.fromkeys(each for asked in names for each in (*BESIDE.get(asked, ()), asked)):
         query = VIEWS[name]
         try:
-            _register(connection, lake.path / (PARTS if query else "") / name, f"{name}_parts" if query else name)
+            _register(connection, lake.path / (PARTS if query else "") / name, TABLES[name])
         except TableNotFoundError:
             raise LakeError(lake.emptiness()) from None
         if name == "messages":
@@ -117,16 +118,15 @@ def open_tables(lake: Lake, *names: str, dates: Collection[date] | None = None) 
     return connection
 
 
-def _register(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> None:
-    """Define a view over the files of a Delta table."""
-    delta = DeltaTable(str(path))
-    schema = pa.schema(delta.schema().to_arrow())
-    files = delta.file_uris()
+def _register(connection: duckdb.DuckDBPyConnection, path: Path, table: Table) -> None:
+    """Define a view over the files of a Delta table: the table itself, or its parts."""
+    name = f"{table.name}_parts" if VIEWS[table.name] else table.name
+    files = DeltaTable(str(path)).file_uris()
     if not files:
-        connection.register(name, schema.empty_table())
+        connection.register(name, table.schema.empty_table())
         return
-    columns = ", ".join(f'"{column}"' for column in schema.names)
-    source = read_files(files, by_date=PARTITION in schema.names)
+    columns = ", ".join(f'"{column}"' for column in table.schema.names)
+    source = read_files(files, by_date=table.by_date)
     connection.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM {source}")
 
 

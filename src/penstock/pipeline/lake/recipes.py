@@ -17,7 +17,16 @@ from penstock.pipeline.lake.delta import PARTITION, Offsets
 from penstock.pipeline.lake.history import make_changes, make_history, merge_history, view_changes, view_history
 from penstock.pipeline.lake.messages import make_messages, merge_messages, view_messages
 from penstock.pipeline.lake.minutes import make_leases, make_minutes, merge_minutes, view_minutes
-from penstock.pipeline.lake.tables import CHANGES, EVENTS, LEASES, MESSAGES, OBJECT_HISTORY, QUEUE_MINUTES, TABLES
+from penstock.pipeline.lake.tables import (
+    CHANGES,
+    EVENTS,
+    LEASES,
+    MESSAGES,
+    OBJECT_HISTORY,
+    QUEUE_MINUTES,
+    TABLES,
+    Table,
+)
 
 Change = Callable[[DataFrame], DataFrame]
 
@@ -31,7 +40,8 @@ class Recipe(NamedTuple):
 
     parts: Callable[[Batch, Offsets], DataFrame]  # From the events of a batch after the offsets reached before.
     merge: Change = _same
-    view: Change = _same  # From merged parts to what a reader sees.
+    view: Callable[..., DataFrame] = _same  # From merged parts to what a reader sees.
+    beside: tuple[Table, ...] = ()  # Tables whose merged parts that takes too.
 
 
 def _events(batch: Batch, since: Offsets) -> DataFrame:
@@ -44,6 +54,6 @@ RECIPES = {
     LEASES: Recipe(make_leases),
     MESSAGES: Recipe(make_messages, merge_messages, view_messages),
     CHANGES: Recipe(make_changes, view=view_changes),
-    OBJECT_HISTORY: Recipe(make_history, merge_history, view_history),
+    OBJECT_HISTORY: Recipe(make_history, merge_history, view_history, (CHANGES,)),
 }
 assert list(RECIPES) == list(TABLES.values()), "each table has one recipe"

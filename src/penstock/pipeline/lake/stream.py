@@ -133,7 +133,8 @@ class Filler:
     def _write_others(self, events: DataFrame, facts: Range, noted: dict[str, Any]) -> dict[str, int]:
         leases = self.tables[LEASES.name]
         under_way = read(events.sparkSession, leases)
-        batch = Batch(events, facts.covered, under_way, leases.reached(self._origin), facts.newest)
+        shards = len(self._origin.names)
+        batch = Batch(events, facts.covered, under_way, leases.reached(self._origin), facts.newest, shards)
         others = [table for table in TABLES.values() if table is not EVENTS]
         self._on_step(f"batch {noted['batch']}: writing {', '.join(table.name for table in others)}")
         # In parallel: planning and compiling a query use one core, and so do small jobs.

@@ -27,7 +27,7 @@ class Table(NamedTuple):
     keyed: bool = False  # Only messages with a key have rows.
     whole: bool = False  # Each batch replaces all rows.
     cumulative: bool = False  # The rows of a date depend on earlier dates.
-    reaches_back: str = ""  # A condition in SQL: parts that meet it may change rows of any date.
+    reaches_back: str = ""  # A condition in SQL: parts that meet it end what waits in their queue, of any date.
 
     @property
     def by_date(self) -> bool:
@@ -126,7 +126,6 @@ LEASES = Table(
     whole=True,
 )
 
-# Content is compared within a shard. The broker compares with the newest version of all.
 KEY = {"object": _TEXT, "key": _BYTES, "shard": _INT}
 VERSION = {"offset": _LONG, "time": TIME, **PLACE, "hash": _TEXT}
 
@@ -145,8 +144,7 @@ OBJECT_HISTORY = Table(
     pa.schema(
         {
             **KEY,
-            **dict.fromkeys(("first", "last", "changed"), pa.struct(VERSION)),
-            **dict.fromkeys(("changes", "seen", "unchanged"), _LONG),
+            **dict.fromkeys(("seen", "unchanged"), _LONG),
             "seen_at": TIME,
         }
     ),

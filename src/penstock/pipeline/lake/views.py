@@ -15,7 +15,8 @@ def view(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
     lake.origin()
     table = TABLES[name]
     recipe = RECIPES[table]
-    return recipe.view(recipe.merge(read(spark, parts_table(lake, table))))
+    merged = [RECIPES[each].merge(read(spark, parts_table(lake, each))) for each in (table, *recipe.beside)]
+    return recipe.view(*merged)
 
 
 def register(spark: SparkSession, lake: Lake) -> None:

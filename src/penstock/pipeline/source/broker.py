@@ -39,6 +39,10 @@ class BrokerLog:
     def names(self) -> NameTable:
         return self._names  # `extent` has fetched them.
 
+    @property
+    def named_to(self) -> int:
+        return self._names_known + len(self._names.queues)
+
     def offset_at(self, moment: Nanos) -> int:
         end = self._describe()["end"]
         since = f"{moment // _SECOND_NS}.{moment % _SECOND_NS:09d}"

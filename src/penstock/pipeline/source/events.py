@@ -28,7 +28,7 @@ from penstock.pipeline.source.log import Batches, EventLog, Extent, NameTable
 from penstock.pipeline.source.offsets import Piece, divided
 from penstock.pipeline.source.options import Options, Place, Places, Since
 from penstock.pipeline.source.rows import Rows
-from penstock.pipeline.source.shards import ShardLogs, open_log
+from penstock.pipeline.source.shards import Needed, ShardLogs, names_here, open_log
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +37,13 @@ _TASK_BYTES_MIN = 16 << 20  # Measured: a task costs as much as reading 100,000 
 
 
 class EventRange(InputPartition):
-    """The offsets that one task reads, of one or more shards, and the names that it needs to decode them."""
+    """The offsets that one task reads, of one or more shards, and the names that it needs to decode them. Tasks that
+    read from a broker ask it for names: in a partition, they would be sent once for each task."""
 
-    def __init__(self, pieces: Sequence[Piece], shards: int, names: Mapping[int, NameTable]) -> None:
+    def __init__(self, pieces: Sequence[Piece], needed: Needed, names: Mapping[int, NameTable]) -> None:
         self.pieces = pieces
-        self.shards = shards  # How many there are.
-        self.names = names  # By shard.
+        self.needed = needed
+        self.names = names  # By shard; none if the task asks for them.
 
 
 class RangeReader:
@@ -60,9 +61,10 @@ class RangeReader:
         if not isinstance(partition, EventRange):
             return  # Spark passes a partition of its own if there are none.
         options = self._options
+        names = partition.names or dict(enumerate(names_here(options, partition.needed)))
         for shard, start, end in partition.pieces:
-            rows = Rows(options.columns, options.queues, options.states, partition.names[shard], shard)
-            with closing(open_log(options, shard, partition.shards)) as log:
+            rows = Rows(options.columns, options.queues, options.states, names[shard], shard)
+            with closing(open_log(options, shard, len(partition.needed.logs))) as log:
                 yield from rows.of(self._batches(log, start, end), start, end)
 
     def _batches(self, log: EventLog, start: int, end: int) -> Batches:
@@ -118,15 +120,19 @@ class RangeReader:
         size = sum(sizes)
         count = max(1, ceil(size / self._options.partition_bytes), min(_TASKS_MIN, size // _TASK_BYTES_MIN))
         names = self._names(extents)
+        needed = Needed(tuple(extent.id for extent in extents), tuple(log.named_to for log in self._store.logs))
         return [
-            EventRange(part, len(extents), {piece.shard: names[piece.shard] for piece in part})
+            EventRange(part, needed, {piece.shard: names[piece.shard] for piece in part if names})
             for part in divided(pieces, sizes, count)
         ]
 
     def _names(self, extents: Sequence[Extent]) -> list[NameTable]:
+        """The names that are sent with each partition, by shard."""
         wanted = needs_names(self._options.columns)
         if not wanted and not self._options.queues:
             return [NameTable({}, {})] * len(extents)
+        if self._options.url is not None:
+            return []
         names = self._store.names()
         return names if wanted else [NameTable({}, each.queues) for each in names]
 

@@ -30,7 +30,7 @@ class FileLog:
         self._log_id = identity.message_ids().log_id
         self._files = LogFiles(self._directory)
         self._names = NameTable({}, {})
-        self._named_to = 0  # The position up to which the log was searched for names.
+        self.named_to = 0  # The position up to which the log was searched for names.
 
     def extent(self) -> Extent:
         view = self._files.view()
@@ -98,15 +98,15 @@ class FileLog:
 
     def _search(self, view: View) -> None:
         first = view.earliest()
-        if first.position > self._named_to:
+        if first.position > self.named_to:
             self._read_snapshot()
-        cursor = Cursor(max(self._named_to, first.position))
+        cursor = Cursor(max(self.named_to, first.position))
         try:
             while found := cursor.read(view, _READ_BYTES):
                 for batch in found:
                     self._names.queues.update(queues_created(*batch))
                     self._names.texts.update(names_defined(*batch))
-                self._named_to = cursor.position
+                self.named_to = cursor.position
         finally:
             cursor.close()
 

@@ -56,6 +56,10 @@ class NameTable(NamedTuple):
 
 
 class EventLog(Protocol):
+    @property
+    def named_to(self) -> int:
+        """Which names are known: a number that increases with them."""
+
     def extent(self) -> Extent: ...
 
     def names(self) -> NameTable:

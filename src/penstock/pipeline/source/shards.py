@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.pipeline.source.broker import BrokerLog
 from penstock.pipeline.source.files import FileLog
@@ -45,6 +46,27 @@ class ShardLogs:
             return _count_shards(Path(self._options.path))
         with closing(_broker_log(self._options)) as log:
             return log.shards()
+
+
+class Needed(NamedTuple):
+    """Which names a task needs: those of these logs that were known when its offsets were chosen."""
+
+    logs: tuple[str, ...]  # By shard.
+    named_to: tuple[int, ...]
+
+
+_here: dict[tuple[str, ...], ShardLogs] = {}  # By log. Spark runs many tasks in a process, one after the other.
+
+
+def names_here(options: Options, needed: Needed) -> list[NameTable]:
+    """The names in the log of each shard, asked for when this process does not know them yet."""
+    store = _here.get(needed.logs)
+    if store is None or any(log.named_to < to for log, to in zip(store.logs, needed.named_to, strict=True)):
+        store = store or ShardLogs(options)
+        store.extents()
+        store.close()
+        _here[needed.logs] = store
+    return store.names()
 
 
 def open_log(options: Options, shard: int = 0, shards: int = 1) -> EventLog:
