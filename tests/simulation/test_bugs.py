@@ -11,20 +11,20 @@ from tests.simulation.bugs import BUGS, seeded
 from tests.simulation.many import LIVES, STEPS
 
 SEEDS = {
-    "back-too-early": 25,
+    "back-too-early": 64,
     "lend-to-all": 0,
     "answer-twice": 0,
     "forget-in-flight": 0,
     "ready-is-enough": 0,
-    "parts-mixed-up": 2,
+    "parts-mixed-up": 6,
     "frame-cut": 0,
-    "skip-cursor": 2,
-    "taken-too-early": 2,
-    "stay-in-round": 2,
+    "skip-cursor": 9,
+    "taken-too-early": 13,
+    "stay-in-round": 4,
     "one-sync-for-all": 0,
-    "no-fence": 2,
+    "no-fence": 6,
     "no-quorum": 0,
-    "unknown-is-done": 0,
+    "unknown-is-done": 5,
 }
 SEEDS_MORE = 60
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.cli.verbs import VERBS, load
+from tests.support import starting
 
 SECONDS_MAX = 60
 _NUDGE_SECONDS = 0.2
@@ -28,16 +29,8 @@ def environment(**variables: str) -> dict[str, str]:
 
 def penstock(*arguments: str, given: str | bytes | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a verb to its end. `given` is its standard input."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        input=given.decode() if isinstance(given, bytes) else given,
-        stdin=subprocess.DEVNULL if given is None else None,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-        env=environment(**variables),
-    )
+    said = given.decode() if isinstance(given, bytes) else given
+    return starting.run([*COMMAND, *arguments], SECONDS_MAX, said, text=True, env=environment(**variables))
 
 
 class Terminal:

@@ -19,7 +19,6 @@ _BLOCK = 64
 class _Reserved:
     def __init__(self) -> None:
         self._left: deque[int] = deque()
-        self._names: list[socket.socket] = []
 
     def take(self, count: int) -> list[int]:
         if len(self._left) < count:
@@ -31,14 +30,16 @@ class _Reserved:
         SystemRandom().shuffle(starts)
         return next(range(start, start + _BLOCK) for start in starts if self._is_reserved(start))
 
-    def _is_reserved(self, start: int) -> bool:
+    @staticmethod
+    def _is_reserved(start: int) -> bool:
+        """It stays so: nobody closes the socket."""
         name = socket.socket(socket.AF_UNIX)
         try:
             name.bind(f"\0penstock-tests-ports-from-{start}")
         except OSError:
             name.close()
             return False
-        self._names.append(name)
+        name.detach()
         return True
 
 
