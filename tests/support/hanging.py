@@ -16,6 +16,7 @@ from penstock.cluster.workers.board import Board
 from penstock.cluster.workers.doors import make_doors
 from penstock.config.config import Address
 from penstock.server import logs
+from penstock.server.reloading import Reloading
 from penstock.server.supervisor import Forked, Supervisor, work
 
 ANY = Address("127.0.0.1", 0)
@@ -23,6 +24,8 @@ ANY = Address("127.0.0.1", 0)
 
 class Hanging:
     """In place of a broker."""
+
+    reloading: Reloading | None = None
 
     def __init__(self, board: Board) -> None:
         self._board = board

@@ -34,10 +34,8 @@ class Identities:
         self.reason = ""  # Why the last token was refused, if there is more to say than that it is unknown.
         self._now = now
         self._jwts = jwts
-        self._by_key = {
-            digest_of(token.encode()): Access(f"auth.tokens[{index}]", (ADMIN,), kind="settings")
-            for index, token in enumerate(tokens)
-        }
+        self._of_settings = _administrators(tokens)
+        self._by_key = dict(self._of_settings)
         self.has_admins = bool(self._by_key)  # Those of the settings, so tokens need not have one.
         # Clients must show a token, because there is one, even if it has expired.
         self.is_guarded = self._is_guarded(())
@@ -95,6 +93,23 @@ class Identities:
 
     # ── What changes ────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def is_guarded_without_settings(self) -> bool:
+        """Whether clients would have to show a token if the settings had none."""
+        return bool(self._tokens) or self._jwts is not None
+
+    def use_settings(self, tokens: Iterable[str]) -> None:
+        """Have exactly these administrators of the settings. Those that stay keep their connections."""
+        was_guarded, before = self.is_guarded, self._of_settings
+        found = {key: before.get(key, access) for key, access in _administrators(tokens).items()}
+        ended = self._end(before.keys() - found.keys())
+        self._by_key |= found
+        self._of_settings, self.has_admins = found, bool(found)
+        self.is_guarded = self._is_guarded(self._tokens)
+        if self.is_guarded != was_guarded:
+            ended.append(EVERYTHING)
+        self._tell(ended)
+
     def load(self, tokens: Mapping[str, Token]) -> None:
         """Have exactly these tokens."""
         self.update({name: tokens.get(name) for name in (*self._tokens, *tokens)})
@@ -132,6 +147,13 @@ class Identities:
     def _tell(self, ended: Collection[Access]) -> None:
         for callback in self.on_change if ended else ():
             callback(ended)
+
+
+def _administrators(tokens: Iterable[str]) -> dict[str, Access]:
+    return {
+        digest_of(token.encode()): Access(f"auth.tokens[{index}]", (ADMIN,), kind="settings")
+        for index, token in enumerate(tokens)
+    }
 
 
 def digest_of(secret: bytes) -> str:

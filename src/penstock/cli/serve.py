@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -39,27 +41,31 @@ def serve(
     ] = False,
 ) -> None:
     """Start a broker. Stop it with SIGTERM or Ctrl-C."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # Until there is something that can be read again.
     # Imported here, so that the other verbs do not wait for the server's libraries.
     gc.disable()  # Modules stay: looking for garbage in them takes a tenth of the start.
     from penstock.server import broker, logs
+    from penstock.server.reloading import Reloading
     from penstock.server.settings import load
 
     gc.freeze()
     gc.enable()
     own = {"data": data, "store": store, "http.address": http, "lines.address": lines}
     own |= {"cluster.advertise": advertise, "tls.certificate": tls_certificate, "tls.key": tls_key}
-    loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})
+    given = {key: value for key, value in own.items() if value is not None}
+    reloading = Reloading(partial(load, config, os.environ, settings or [], given))
+    loaded = reloading.config
     logs.set_up(loaded.logging.level, loaded.logging.format)
     processes = workers_of(workers or "1")
     if loaded.cluster.advertise and processes == 1:
         from penstock.server import node
 
-        raise typer.Exit(node.serve(loaded, insecure=insecure))
+        raise typer.Exit(node.serve(reloading, insecure=insecure))
     if processes == 1 and not shards and not shards_in(loaded.data):
-        raise typer.Exit(broker.serve(loaded, insecure=insecure))
+        raise typer.Exit(broker.serve(reloading, insecure=insecure))
     from penstock.server import supervisor
 
-    raise typer.Exit(supervisor.serve(loaded, processes, shards, insecure=insecure))
+    raise typer.Exit(supervisor.serve(reloading, processes, shards, insecure=insecure))
 
 
 def workers_of(text: str) -> int:

@@ -28,7 +28,7 @@ from penstock.cluster.links.link_state import state_alone
 from penstock.cluster.workers.lookout import Lookout
 from penstock.config.config import Address, Config
 from penstock.dialects.etzel.conversation import Etzel
-from penstock.errors import StoreError
+from penstock.errors import ConfigError, StoreError
 from penstock.limits import SECOND_NS
 from penstock.model.cluster import ClusterState
 from penstock.model.settings import QueueSettings
@@ -36,6 +36,8 @@ from penstock.server.app import ids_of
 from penstock.server.clock import Clock
 from penstock.server.descriptors import available, plan
 from penstock.server.exposure import check_exposure
+from penstock.server.logs import set_up
+from penstock.server.reloading import Reloading
 from penstock.server.servers import Servers
 from penstock.server.shard import Shard, until
 from penstock.server.standby import Standby
@@ -71,6 +73,7 @@ class Broker:
         """`insecure`: other machines may connect without a token. `lookout`: for the other processes that listen on
         the same addresses, if there are some."""
         self._lookout = lookout
+        self.reloading: Reloading | None = None  # How to read the settings again when somebody asks for it.
         self._embedded = embedded
         self._insecure = insecure
         self._owner = owner
@@ -128,6 +131,24 @@ class Broker:
         for number in () if self._embedded else _STOPPING:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
+    def _heed_reloads(self) -> None:
+        """From now on there is something that can have other settings."""
+        if self.reloading:
+            reload = partial(self.reloading.reload, self.config, self._use_live)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+
+    def _use_live(self, config: Config) -> None:
+        """Have settings take effect that can change while the broker serves."""
+        if bool(config.tls.certificate) != bool(self._tls):
+            raise ConfigError("tls.certificate cannot be set or unset while the broker serves: restart it")
+        has_tokens = bool(config.auth.tokens) or self._identities.is_guarded_without_settings
+        check_exposure(config, has_tokens=has_tokens, insecure=self._insecure)
+        if self._tls:
+            self._tls.use_settings(config.tls)
+        self._identities.use_settings(config.auth.tokens)
+        self._quotas.use_settings(config.quota)
+        set_up(config.logging.level, config.logging.format)
+
     async def _own_stored(self) -> bool:
         """Wait until every log in a store is ours. False: the broker is to stop."""
         for shard in self.shards:
@@ -171,7 +192,7 @@ class Broker:
         self._room.turns = turns
         for shard, each in zip(self.shards, recovered, strict=True):
             shard.assemble(each, turns, self._identities, self._commits, self._room)
-        quotas = Quotas(config.quota, self._has_queue)
+        quotas = self._quotas = Quotas(config.quota, self._has_queue)
         handler, writer = self._offer(turns, quotas)
         login, identify = first.services.audit.login, self._identities.of_token
         etzel = Etzel(ids_of(first.identity), QueueSettings())
@@ -218,6 +239,7 @@ class Broker:
         http, lines = await self.servers.listen(self._tls, self._backlog, lookout.door if lookout else None)
         self._address = http
         self._heed_signals()
+        self._heed_reloads()
         facts = {"http": str(http), "lines": str(lines), "data": str(self.config.data)}
         logger.info("worker_listening" if lookout else "listening", extra=facts)
         for shard in self.shards:
@@ -304,12 +326,18 @@ def tune() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def serve(config: Config, *, insecure: bool = False) -> int:
+def serve(reloading: Reloading, *, insecure: bool = False) -> int:
     tune()
 
     async def run() -> int:
-        while (code := await Broker(config, insecure=insecure).run()) == AGAIN:
+        while (code := await _broker(reloading, insecure=insecure).run()) == AGAIN:
             gc.unfreeze()
         return code
 
     return uvloop.run(run())
+
+
+def _broker(reloading: Reloading, *, insecure: bool) -> Broker:
+    broker = Broker(reloading.config, insecure=insecure)
+    broker.reloading = reloading
+    return broker

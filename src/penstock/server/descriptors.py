@@ -19,6 +19,10 @@ from penstock.limits import BACKLOG_MAX, DESCRIPTORS_MIN, DESCRIPTORS_RESERVED_M
 logger = logging.getLogger(__name__)
 
 
+_SETTINGS = frozenset(f"{shell}.connections_max" for shell in ("http", "lines", "push"))
+_FEW = 1000  # Connections: an operator should know, even if nobody has asked for more.
+
+
 class Plan(NamedTuple):
     """The settings, with limits that fit. `backlog`: connections that may wait at each address to be accepted. All of
     them may be accepted at once, even beyond the limits, only to be refused."""
@@ -51,9 +55,8 @@ def plan(config: Config, descriptors: int) -> Plan:
     push = min(push, room // 4)
     left = room - push
     http, lines = (max(1, each * left // (http + lines)) for each in (http, lines))
-    logger.warning(
-        "connections_limited", extra={"descriptors": descriptors, "http": http, "lines": lines, "push": push}
-    )
+    facts = {"descriptors": descriptors, "http": http, "lines": lines, "push": push}
+    logger.log(_level(config, http), "connections_limited", extra=facts)
     return Plan(
         replace(
             config,
@@ -63,3 +66,8 @@ def plan(config: Config, descriptors: int) -> Plan:
         ),
         backlog,
     )
+
+
+def _level(config: Config, http: int) -> int:
+    """The defaults are generous: nobody misses connections that nobody asked for."""
+    return logging.WARNING if http < _FEW or not _SETTINGS.isdisjoint(config.sources) else logging.INFO

@@ -49,6 +49,7 @@ from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.holdings import Holdings
 from penstock.server.lobby import Lobby
+from penstock.server.reloading import Reloading
 from penstock.server.shard import Shard
 from penstock.shells.handler import Handler
 from penstock.shells.handshake import GLOVEBOX
@@ -301,10 +302,12 @@ def _security(config: Config, identity: Identity, tls: Tls | None) -> Security:
     return Security(token, accepting, calling)
 
 
-def serve(config: Config, *, insecure: bool = False) -> int:
+def serve(reloading: Reloading, *, insecure: bool = False) -> int:
     tune()
 
     async def run() -> int:
-        return await Node(config, insecure=insecure).run()
+        node = Node(reloading.config, insecure=insecure)
+        node.reloading = reloading
+        return await node.run()
 
     return uvloop.run(run())

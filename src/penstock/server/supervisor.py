@@ -36,6 +36,7 @@ from penstock.limits import ORPHANS_SECONDS, SILENCE_LOOK_SECONDS, UNIX_PATH_BYT
 from penstock.server.broker import Broker, tune
 from penstock.server.logs import set_worker
 from penstock.server.parent import stop_with
+from penstock.server.reloading import Reloading
 from penstock.server.store_lock import lock_store
 from penstock.server.worker import Post, Worker
 from penstock.shells.tls import Tls
@@ -44,14 +45,15 @@ from penstock.storage.shards import open_shards, read_shards
 logger = logging.getLogger(__name__)
 
 _STOPPING = frozenset((signal.SIGTERM, signal.SIGINT))
-_HEEDED = (*_STOPPING, signal.SIGCHLD)
+_HEEDED = (*_STOPPING, signal.SIGCHLD, signal.SIGHUP)
 _READY = b"1"
 _PIPE_BYTES = 64 << 10
 
 
-def serve(config: Config, workers: int, shards: int | None = None, *, insecure: bool = False) -> int:
+def serve(reloading: Reloading, workers: int, shards: int | None = None, *, insecure: bool = False) -> int:
     """Serve a store with so many workers until they are stopped; the exit code. `shards`: of a store that is made
     now; otherwise it must have as many."""
+    config = reloading.config
     if config.store and not config.cluster.advertise:
         raise ConfigError(
             "--workers with --store needs --advertise HOST:PORT: other brokers reach the first worker there, and each"
@@ -75,7 +77,7 @@ def serve(config: Config, workers: int, shards: int | None = None, *, insecure: 
         code = supervisor.run(lambda: logger.info("listening", extra=facts))
         if isinstance(code, Forked):
             stack.pop_all()  # The supervisor needs it.
-            return work(partial(begin, config, Lookout(code.worker, board, doors), insecure), code)
+            return work(partial(begin, config, Lookout(code.worker, board, doors), insecure), code, reloading)
     logger.info("stopped", extra={"workers": workers})
     return code
 
@@ -127,17 +129,21 @@ def _folder_of(data: Path, workers: int, stack: ExitStack) -> Path:
 class Serving(Protocol):
     """What a worker does until it ends, with its exit code. It says when it listens."""
 
+    reloading: Reloading | None
+
     async def run(self, when_listening: Callable[[Address], None]) -> int: ...
 
 
-def work(begin: Callable[[], Serving], forked: Forked) -> int:
-    """The life of a worker, in its own process."""
+def work(begin: Callable[[], Serving], forked: Forked, reloading: Reloading | None = None) -> int:
+    """The life of a worker, in its own process. It reads settings again when the supervisor is asked to."""
     set_worker(forked.worker)
     faulthandler.register(STACK_SIGNAL, forked.pipe)
     tune()
 
     async def run() -> int:
-        return await begin().run(lambda _: forked.when_ready())
+        serving = begin()
+        serving.reloading = reloading
+        return await serving.run(lambda _: forked.when_ready())
 
     return uvloop.run(run())
 
@@ -193,8 +199,12 @@ class Supervisor:
         self._selector.register(read, selectors.EVENT_READ, self._signaled)
 
     def _signaled(self, woken: socket.socket) -> None:
-        if _STOPPING.intersection(woken.recv(4096)):
+        signals = woken.recv(4096)
+        if _STOPPING.intersection(signals):
             self._stop()
+        if signal.SIGHUP in signals:
+            for process in self._processes.values():
+                os.kill(process, signal.SIGHUP)
 
     def _stop(self) -> None:
         if not self._is_stopping:
@@ -241,7 +251,7 @@ class Supervisor:
         """Forget, in a new worker, what belongs to the supervisor."""
         signal.set_wakeup_fd(-1)
         for number in _HEEDED:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.SIG_DFL if number != signal.SIGHUP else signal.SIG_IGN)  # Until it serves.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED)
         self._selector.close()
         for pipe in self._pipes:

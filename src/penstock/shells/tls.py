@@ -64,6 +64,14 @@ class Tls:
         yield "penstock_tls_handshakes_total", one(self.handshakes)
         yield "penstock_tls_handshakes_failed_total", one(self.handshakes_failed)
 
+    def use_settings(self, config: TlsConfig) -> None:
+        """Load the files that these settings name, also if they have not changed. Raises ConfigError, and changes
+        nothing."""
+        self._use(load(config))
+        self._config = config
+        self._loaded_version = self._seen = self._version()
+        self._reloads += 1
+
     async def watch(self) -> None:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)

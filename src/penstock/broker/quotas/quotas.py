@@ -42,6 +42,10 @@ class Quotas:
         self._offenders: Counter[str] = Counter()  # Since the last line in the log.
         self._logged_at = -OFFENDERS_LOG_SECONDS
 
+    def use_settings(self, config: QuotaConfig) -> None:
+        """What is counted goes on; an account has new limits when its client asks for something next."""
+        self._config = config
+
     def state(self) -> Iterator[tuple[str, Samples]]:
         yield "penstock_quota_refused_total", [((name,), count) for name, count in self.refused.items()]
         yield "penstock_logins_failed_total", one(self.logins.failed_total)
