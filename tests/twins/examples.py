@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.twins.programs import ADMIN, Hang, Http, Pass, Say, Step
+from tests.twins.programs import ADMIN, PART, Hang, Http, Pass, Say, Step
 
 
 def _ask(method: str, target: str, body: Any = None) -> Step:
@@ -39,7 +39,10 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
         _ask("POST", f"/messages/a-{stamp}", "m"),
         _ask("GET", f"/messages/a-{stamp}"),
     ),
-    "channels may have more": lambda stamp: _with_channel(stamp)[::-1],
+    "channels may have more": lambda stamp: (
+        _ask("POST", "/v1/publish", 500 * [_to(f"a-{stamp}.red")]),
+        _with_channel(stamp)[0],
+    ),
     "ids from other queues": lambda stamp: (
         _ask("PUT", f"/v1/queues/b-{stamp}", {"message_deduplication": True}),
         _ask("POST", "/v1/publish", {"topics": [f"a-{stamp}", f"b-{stamp}"], "message": "m"}),
@@ -131,6 +134,11 @@ EXAMPLES: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
         Pass(3.47),
         _ask("GET", f"/v1/events?topic=a-{stamp}.x"),
     ),
+    "waits for the first queue": lambda stamp: (
+        _ask("POST", "/v1/publish", _to(f"a-{stamp}", f"b-{stamp}")),
+        _ask("DELETE", "/messages/{id:0}"),
+        _ask("POST", "/v1/wait", {"ids": ["{id:0}"], "until": "taken", "wait": 0}),
+    ),
     "unchanged content is elsewhere": lambda stamp: (
         *(_ask("PUT", f"/v1/queues/{letter}-{stamp}", {"detect_unchanged": True}) for letter in "ab"),
         *(
@@ -156,6 +164,28 @@ ALIKE: Final[dict[str, Callable[[str], tuple[Step, ...]]]] = {
         _ask("POST", "/v1/publish", _to(f"b-{stamp}")),
         _ask("GET", f"/v1/queues/b-{stamp}/messages?consumer=ben"),
         _ask("POST", "/v1/confirm", [{"id": "{id:0}", "outcome": "retry"}, {"id": "no-id"}, {"id": "{id:0}"}]),
+    ),
+    "a copy that nothing has happened to is not newer than its original": lambda stamp: (
+        _with_channel(stamp)[0],
+        *(_ask("PUT", f"/v1/queues/{letter}-{stamp}") for letter in "ab"),
+        Http(ADMIN, "GET", f"/messages/a-{stamp}", headers={"X-MQS-MAX-WAIT-TIME": "20"}, on="poll"),
+        _ask("POST", "/v1/publish", _to(f"a-{stamp}.red", f"b-{stamp}")),
+        _ask("GET", "/v1/messages/{id:0}"),
+    ),
+    "a message shows when it expires in its first queue": lambda stamp: (
+        _with_channel(stamp)[0],
+        _ask("POST", "/v1/publish", _to(f"a-{stamp}.red")),
+        _ask("GET", "/v1/messages/{id:0}"),
+    ),
+    "places are in the order of topics": lambda stamp: (
+        _ask("POST", "/v1/publish", _to(*[f"{letter}-{stamp}" for letter in "abcdefgh"])),
+        _ask("GET", "/v1/messages/{id:0}"),
+    ),
+    "a message is not completed that a queue has which its client may not see": lambda stamp: (
+        _with_channel(stamp)[0],
+        _ask("POST", "/v1/publish", _to(f"a-{stamp}.red")),
+        _ask("POST", "/v1/confirm", {"id": "{id:0}"}),
+        Http(PART, "GET", "/v1/messages/{id:0}"),
     ),
 }
 """Programs that were answered otherwise with several shards, and are not any more."""

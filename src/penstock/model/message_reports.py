@@ -95,11 +95,9 @@ class MessageReport(Packed, frozen=True):
     events: list[Event]
     names: dict[int, str | None]  # What the numbers in the events stand for,
     queues: dict[int, str | None]  # and those of queues.
-
-    @property
-    def left(self) -> set[Place]:
-        """The places that it has left for other shards."""
-        return {(event.queue, event.sequence or 0) for event in self.events if event.kind in _AWAY}
+    is_new: bool  # Nothing has happened to it here but that it came.
+    stays: list[Place]  # Where it is or ended, and
+    left: list[Place]  # what it has left for other shards: also queues that the client may not read.
 
     @property
     def may_be_elsewhere(self) -> bool:
@@ -123,7 +121,8 @@ _NAMED = (
 
 def report_of(traced: Traced, access: Access) -> MessageReport:
     """As far as the client may read it."""
-    place, story, _, held_by_place, _, events, whole, name, queue_of = traced
+    place, story, _, held_by_place, _, read_once, whole, name, queue_of = traced
+    events = list(read_once)
     reads_all = access.sees_all or access.reads(None)
 
     def queue(number: int) -> str | None:
@@ -171,6 +170,9 @@ def report_of(traced: Traced, access: Access) -> MessageReport:
         events=shown,
         names={number: name(number) for event in shown for number in _names_in(event)},
         queues={number: queue(number) for event in shown for number in (event.queue, event.to_queue) if number},
+        is_new=all(stay.letter == "Q" for stay in stays.values()),
+        stays=list(stays),
+        left=[(event.queue, event.sequence or 0) for event in events if event.kind in _AWAY],
     )
 
 
@@ -216,17 +218,21 @@ def _content(traced: Traced) -> Content | None:
 def is_on_its_way(reports: Sequence[MessageReport]) -> bool:
     """Whether it has left every place that is known: one shard owes it to another."""
     left = _left(reports)
-    return bool(left) and left >= {standing.place for each in reports for standing in each.standings}
+    return bool(left) and left >= {place for each in reports for place in each.stays}
 
 
 def joined(reports: Sequence[MessageReport], *, is_whole: bool) -> MessageReport:
     """The first report is that of the shard in the id, and has the beginning. `is_whole`: all shards have said what
     they know."""
     begun, left = reports[0], _left(reports)
-    last = max(reports, key=lambda each: (each.status != GONE, each.modified or 0))
+    rank = _rank_in(begun)
+    last = max(
+        reports,
+        key=lambda each: (each.status != GONE, _happened(each, begun), -min(map(rank, each.standings), default=0)),
+    )
     takings = {(each.queue, each.fetched, each.consumer): each for one in reports for each in one.takings}
     standings = {each.place: each for one in reports for each in one.standings}
-    still = [each for each in reports if any(standing.place not in left for standing in each.standings)]
+    still = [each for each in reports if any(place not in left for place in each.stays)]
     is_complete = last.letter == "X" or all(each.completed for each in still)
     told = _told(reports, left)
     return replace(
@@ -242,7 +248,7 @@ def joined(reports: Sequence[MessageReport], *, is_whole: bool) -> MessageReport
         completed=max(_known(reports, "completed"), default=None) if is_complete else None,
         consumed=min(_known(reports, "consumed"), default=None),
         takings=list(takings.values()),
-        standings=[each for place, each in standings.items() if place not in left],
+        standings=sorted([each for place, each in standings.items() if place not in left], key=rank),
         is_whole=is_whole and begun.is_whole,
         events=told.events,
         names=told.names,
@@ -251,6 +257,19 @@ def joined(reports: Sequence[MessageReport], *, is_whole: bool) -> MessageReport
 
 
 _CURRENT = ("letter", "status", "is_queued", "visible_at", "expires_at", "receives")  # As the last shard knows them.
+
+
+def _happened(report: MessageReport, begun: MessageReport) -> Nanos:
+    """When something happened to it last. A copy comes a moment after the original, but is of the same moment."""
+    return (begun.created if report.is_new else report.modified) or 0
+
+
+def _rank_in(begun: MessageReport) -> Callable[[Standing], int]:
+    """First come the queues that its topics name, in their order."""
+    topics = begun.content.topics.split("\n") if begun.content else []
+    names = [*dict.fromkeys(topic.partition(".")[0] for topic in topics)]
+    ranks = {name: rank for rank, name in enumerate(names)}
+    return lambda standing: ranks.get(standing.queue or "", len(ranks))
 
 
 def _left(reports: Iterable[MessageReport]) -> set[Place]:
