@@ -271,7 +271,7 @@ def ids(cases: Mapping[tuple[bytes, int, bytes], object]) -> list[str]:
 
 
 def test_every_path_and_method_is_tried(houses: list[House]) -> None:
-    routes = houses[0].store.all[0].own[0].routes
+    routes = houses[0].store.all[0].application.routes
     assert SUBJECTS.keys() == routes.keys()
     served = {(*path, method) for path, methods in routes.items() for method in methods if method != b"HEAD"}
     lists = {(*path, b"GET") for path in (*LISTS, ENDLESS, *PAGES)}

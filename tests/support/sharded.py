@@ -35,11 +35,9 @@ from penstock.cluster.routing.shared_quotas import SharedQuotas
 from penstock.config.config import AuditConfig, Config
 from penstock.ids import ID_KEY_BYTES
 from penstock.model.metrics import ReadMetrics
-from penstock.server.app import Application, ids_of
+from penstock.server.app import Application
 from penstock.server.assembly import assemble
 from penstock.server.clock import Clock
-from penstock.server.front.front import Front
-from penstock.server.front.local_requests import LocalRequests
 from penstock.server.shard import FORMS
 from penstock.shells.http_server import HttpServer
 from penstock.storage.directory import DataDirectory
@@ -69,13 +67,13 @@ class Shard:
         self.loop.gate.auditor = self.services.audit
         self.metrics.parts += [*self.services, self.history_writes]
 
-    def application(self, clients: ClientPort) -> Application:
+    def start(self, clients: ClientPort) -> None:
         self.services.redrives.all_queues = clients
         for service in (*self.services, self.history_writes):
             service.start()
-        facts = (self.config, self.identity, self.loop, self.services, self.identities)
-        self._application = Application(*facts, clients)
-        return self._application
+
+    def application(self, clients: ClientPort) -> Application:
+        return Application(self.config, self.identity, self.loop, self.services, self.identities, clients)
 
     def port(self) -> OwnPort:
         services = self.services
@@ -84,7 +82,6 @@ class Shard:
     async def close(self) -> None:
         for service in (*self.services, self.history_writes):
             await service.close()
-        self._application.close()
         self.loop.log.close()
         self.directory.close()
 
@@ -101,9 +98,8 @@ class Worker:
             for shard in range(store.shards)
             if owner_of(shard, store.workers) == number
         }
-        self.requests: dict[int, LocalRequests] = {}
         own = {number: shard.port() for number, shard in self.shards.items()}
-        self.mesh = Mesh(number, store.workers, store.shards, UnixWires(store.folder), own, self.requests)
+        self.mesh = Mesh(number, store.workers, store.shards, UnixWires(store.folder), own)
         for at, shard in self.shards.items():
             others = {source: port for source, port in enumerate(self.mesh.ports) if source != at}
             services = shard.services
@@ -113,8 +109,10 @@ class Worker:
         router = Router(store.map, self.mesh.ports)
         if 0 in self.shards:
             self.shards[0].services.staged_batches.spread(store.map.of_name, self.mesh.ports)
-        self.own = {number: shard.application(router) for number, shard in self.shards.items()}
+        for shard in self.shards.values():
+            shard.start(router)
         first = self.shards[min(self.shards)]
+        self.application = first.application(router)
 
         def exists(name: str) -> bool:
             own = self.shards.get(store.map.of_name(name))
@@ -124,9 +122,7 @@ class Worker:
         if store.workers > 1:
             SharedQuotas(quotas, self.mesh, number, store.workers)
             self.mesh.served = {each: CountedPort(port, quotas, exists) for each, port in own.items()}
-        self.requests |= {number: LocalRequests(each, quotas) for number, each in self.own.items()}
-        front = Front(store.map, self.own, router, self.mesh.requests, ids_of(first.identity))
-        self.http = HttpServer(front, config.http, self.turns, None, quotas)
+        self.http = HttpServer(self.application, config.http, self.turns, None, quotas)
         first.services.connections.servers.append(self.http)
         first.metrics.parts += [self.http, quotas]
         for each in self.shards.values():
@@ -142,6 +138,7 @@ class Worker:
         self.listener.close()
         self.http.close()
         self.mesh.stop()
+        self.application.close()
         for shard in self.shards.values():
             await shard.close()
 

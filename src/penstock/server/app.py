@@ -88,7 +88,7 @@ class Application:
         clients = clients or writer
         self._later = Later()
         self._asked = asked = partial(asked_of, clients.ask)
-        self._writer, self._audit = writer, services.audit
+        self._audit = services.audit
         self._identities, self._ids = identities, ids_of(identity)
         self._browsers = policy_of(config, lambda: identities.is_guarded)
         self._console = _console(config) if config.console.enabled else None
@@ -239,22 +239,11 @@ class Application:
                 require(request.access, *needs(request))
             return handler(request, segment)
         except ProtocolError as error:
-            return self.wrong(request, error)
+            return self._wrong(request, error)
         except RequestError as error:
             return self._failed(request, error)
 
-    def not_allowed(self, request: http.Request) -> http.Response | None:
-        """Why a request that others answer is refused."""
-        needs = row_of(route_of(http.segments_of(request.target)), request.method).needs
-        try:
-            require(request.access, *(needs(request) if needs else ()))
-        except ProtocolError:
-            return None  # Who answers it finds that, too.
-        except RequestError as error:
-            return self._failed(request, error)
-        return None
-
-    def wrong(self, request: http.Request, problem: ProtocolError) -> Result:
+    def _wrong(self, request: http.Request, problem: ProtocolError) -> Result:
         """What is wrong with a request is said only if its client may send it, and if there is what it names."""
         path = route_of(http.segments_of(request.target))
         form = form_of(path)

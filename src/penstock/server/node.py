@@ -42,11 +42,8 @@ from penstock.errors import StoreError
 from penstock.limits import NODE_IMPATIENT_SECONDS, NODE_LOOK_SECONDS, NODE_WAIT_SECONDS
 from penstock.model.cluster import ClusterState
 from penstock.model.tokens import Token
-from penstock.server.app import Application, ids_of
 from penstock.server.broker import Broker, log_durability, tune
 from penstock.server.exposure import check_links
-from penstock.server.front.front import Front
-from penstock.server.front.local_requests import LocalRequests
 from penstock.server.holdings import Holdings
 from penstock.server.lobby import Lobby
 from penstock.server.reloading import Reloading
@@ -77,8 +74,6 @@ class Node(Broker):
         self._awaits: list[int] = []  # The shards that other nodes will hand over.
         self._ports: dict[int, OwnedPort] = {}
         self._served: dict[int, OwnedPort] = {}  # The same, for other nodes.
-        self._requests: dict[int, LocalRequests] = {}
-        self._applications: dict[int, Application] = {}
         self._addresses: dict[int, Address] = {}  # Of the links of nodes, by their numbers.
         self._token_source: TokenSource | None = None
         super().__init__(config, insecure=insecure, lookout=lookout)
@@ -111,7 +106,7 @@ class Node(Broker):
         wires = TcpWires(self._addresses, _security(self.config, self._lobby.identity, self._tls))
         number, shards = self._member.number, self._map
         self._mesh = Mesh(
-            *(number, 0, shards.shards, wires, self._ports, self._requests, self._holdings.epoch_of),
+            *(number, 0, shards.shards, wires, self._ports, self._holdings.epoch_of),
             self.config.ask_again_seconds,
             self._room,
         )
@@ -126,10 +121,9 @@ class Node(Broker):
         self._router = Router(shards, self._mesh.ports, questions, self.config.ask_again_seconds)
         self._relay = Relay(number, partial(wires.connect, purpose=RELAY))
         wires.accept[RELAY] = self._relay.arrival
-        home, ids = self._lobby.open_to(self._router, self._relay, self.cluster), ids_of(self._lobby.identity)
-        self._websockets = home.websockets
-        facts = (shards, self._applications, self._router, self._mesh.requests, ids)
-        return Front(*facts, home), self._router
+        application = self._lobby.open_to(self._router, self._relay, self.cluster)
+        self._websockets = application.websockets
+        return application, self._router
 
     def cluster(self) -> ClusterState:
         return state_of_nodes(self._member.known, self._member.name, self._held, self._mesh)
@@ -220,9 +214,7 @@ class Node(Broker):
         shard.assemble(recovered, self._turns, self._identities, self._commits, self._room)
         self._ports[number] = port = shard.port()
         self._served[number] = CountedPort(port, self._quotas, self._has_queue)
-        application = self._applications[number] = shard.offer(self._router)
-        self._requests[number] = LocalRequests(application, self._quotas)
-        shard.connect(self._map, self._mesh.ports)
+        shard.connect(self._map, self._mesh.ports, self._router)
         if shard.has_tokens:
             self._share_tokens(shard)
         self._show_node()
@@ -230,7 +222,7 @@ class Node(Broker):
         shard.start()
 
     def _forget(self, number: int) -> None:
-        del self._ports[number], self._served[number], self._requests[number], self._applications[number]
+        del self._ports[number], self._served[number]
         if number == ADMINISTRATION:
             self._token_source = None
         self._show_node()

@@ -168,8 +168,7 @@ class Shard:
         relay: Relay | None = None,
         cluster: Callable[[], ClusterState] = state_alone,
     ) -> Application:
-        """Make the application of this shard, with what it needs if there are others."""
-        self.services.redrives.all_queues = clients or self.loop
+        """Make the application of the process, with what it needs if there are other shards."""
         facts = (self._config, self.identity, self.loop, self.services, self._identities)
         self._application = Application(*facts, clients, relay, cluster)
         return self._application
@@ -179,9 +178,10 @@ class Shard:
         services = self.services
         return OwnPort(self.loop, services.departures, services.recalls, services.borrower, services.lender)
 
-    def connect(self, shards: ShardMap, ports: Sequence[ClientPort]) -> None:
-        """Let it send to the other shards: `ports` has one for each shard, in their order."""
+    def connect(self, shards: ShardMap, ports: Sequence[ClientPort], clients: ClientPort) -> None:
+        """Let it send to the other shards: `ports` has one for each shard, in their order; `clients` goes to all."""
         number, services = self.identity.shard, self.services
+        services.redrives.all_queues = clients
         services.departures.connect(number, shards)
         services.courier.connect({each: port for each, port in enumerate(ports) if each != number})
         services.staged_batches.spread(shards.of_name, ports)

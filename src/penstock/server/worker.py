@@ -30,10 +30,7 @@ from penstock.config.config import Config
 from penstock.limits import LINK_SILENCE_SECONDS_MAX, LINKS_SECONDS_MAX
 from penstock.model.cluster import ClusterState
 from penstock.model.tokens import Token
-from penstock.server.app import ids_of
 from penstock.server.broker import Broker
-from penstock.server.front.front import Front
-from penstock.server.front.local_requests import LocalRequests
 from penstock.server.shard import Shard, until
 from penstock.shells.handler import Handler
 from penstock.shells.handshake import GLOVEBOX
@@ -70,10 +67,9 @@ class Worker(Broker):
     def _offer(self, _: Turns, quotas: Quotas) -> tuple[Handler, ClientPort]:
         post, shards = self._post, self._map
         own = {shard.identity.shard: shard for shard in self.shards}
-        requests: dict[int, LocalRequests] = {}
         ports = {number: shard.port() for number, shard in own.items()}
         self._mesh = Mesh(
-            *(post.worker, post.workers, shards.shards, UnixWires(post.folder), ports, requests),
+            *(post.worker, post.workers, shards.shards, UnixWires(post.folder), ports),
             ask_again_seconds=self.config.ask_again_seconds,
             room=self._room,
         )
@@ -81,23 +77,20 @@ class Worker(Broker):
         if post.workers > 1:
             SharedQuotas(quotas, self._mesh, post.worker, post.workers)
             self._mesh.served = {each: CountedPort(port, quotas, self._has_queue) for each, port in ports.items()}
-        for shard in self.shards:
-            shard.connect(shards, self._mesh.ports)
         questions = Questions(
             shards, self._mesh.ports, fellow=lambda shard: self._fellow(owner_of(shard, post.workers))
         )
         router = Router(shards, self._mesh.ports, questions, self.config.ask_again_seconds)
+        for shard in self.shards:
+            shard.connect(shards, self._mesh.ports, router)
         self._relay_wires = UnixWires(post.folder, "relay")
         self._relay = Relay(post.worker, self._relay_wires.connect)
-        applications = {number: shard.offer(router, self._relay, self.cluster) for number, shard in own.items()}
-        self._websockets = applications[min(applications)].websockets
-        requests |= {number: LocalRequests(each, quotas) for number, each in applications.items()}
+        application = self.shards[0].offer(router, self._relay, self.cluster)
+        self._websockets = application.websockets
         for shard in self.shards[1:]:
             shard.metrics.shows_process = False  # It is shown once.
-        ids = ids_of(self.shards[0].identity)
         post.lookout.when_silent.append(self._leave_alone)
-        facts = (shards, applications, router, self._mesh.requests, ids)
-        return Front(*facts), router
+        return application, router
 
     def cluster(self) -> ClusterState:
         fellows = [self._fellow(each) for each in range(self._post.workers)]

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from msgspec import Struct
 
 from penstock.broker.quotas.meter import Meter
-from penstock.cluster.links.remote_requests import SentRequest
 from penstock.dialects.wire.http import Awaited, Call, Calls, Request, Response, Stream, Work, error_response
 from penstock.errors import Fault
 from penstock.model.answers import Answer
@@ -109,12 +108,8 @@ class Exchange(Request, gc=False, kw_only=False):
             self.response.source.close()
 
     def end_waiting(self, response: Response) -> None:
-        """Answer this, whatever it waits for; the connection ends with it. Of a request that another process answers,
-        only that one knows whether it waits: it is answered as soon as possible."""
+        """Answer this, whatever it waits for; the connection ends with it."""
         self.keep_alive = False
-        if isinstance(self.pending, SentRequest):
-            self.pending.give_up()
-            return
         if self.pending:
             self.pending.cancel()
         self.respond(response)

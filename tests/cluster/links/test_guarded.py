@@ -13,7 +13,7 @@ import pytest
 from penstock.broker.room import Room
 from penstock.cluster.links import guarded
 from penstock.cluster.links.calls import Asking
-from penstock.cluster.links.codec import FORM, Greet, SendBody, encode, frame
+from penstock.cluster.links.codec import FORM, Greet, SendPart, encode, frame
 from penstock.cluster.links.guarded import LINK, RELAY, Guarded
 from penstock.cluster.links.link import Link
 from penstock.config.config import Address
@@ -105,7 +105,7 @@ def test_what_the_other_machine_has_not_read_takes_room_until_it_has() -> None:
         writer.write(GREETING)
         await reader.readexactly(4)
         await until(lambda: bool(links))
-        links[0].send(SendBody(1, bytes(32 << 20)))
+        links[0].send(SendPart(1, bytes(32 << 20)))
         await until(lambda: room.bytes > 16 << 20)
         while room.bytes:
             await reader.read(1 << 20)

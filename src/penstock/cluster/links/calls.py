@@ -73,7 +73,7 @@ class Call(Struct, eq=False):
     client: Client | None = None  # and who has sent it.
     since: float = 0.0  # When a command that waits was sent.
     until: float = 0.0  # When asking again ends, after its link was lost.
-    is_missed: bool = False  # It is no command, and it would matter that it may have been done.
+    is_missed: bool = False  # It is a question, and it would matter that it may have been done.
     _pending: Pending | None = None  # If the shard has come to this process.
 
     @property

@@ -161,28 +161,6 @@ class Decide(Packed, frozen=True, gc=False):
     shard: int
 
 
-class SendRequest(Packed, frozen=True, gc=False):
-    """A whole request for the application of a shard. Of a long body, this has the beginning."""
-
-    number: int
-    shard: int
-    client: int
-    method: bytes
-    target: bytes
-    headers: dict[bytes, bytes]
-    certificate: str
-    is_cut: bool
-    body: bytes
-    body_bytes: int
-
-
-class SendBody(Packed, frozen=True, gc=False):
-    """The next part of the body of a request."""
-
-    number: int
-    data: bytes
-
-
 class WantPart(Packed, frozen=True, gc=False):
     """The next part of a response may be sent."""
 
@@ -208,31 +186,6 @@ class Happened(Packed, frozen=True, gc=False):
 
     number: int
     what: Happening
-
-
-class WantBody(Packed, frozen=True, gc=False):
-    """The next part of the body of a request may be sent."""
-
-    number: int
-
-
-class Respond(Packed, frozen=True, gc=False):
-    """The whole response to a request."""
-
-    number: int
-    status: int
-    headers: bytes
-    body: bytes
-
-
-class BeginStream(Packed, frozen=True, gc=False):
-    """A response whose parts follow, each when it is wanted."""
-
-    number: int
-    status: int
-    headers: bytes
-    length: int | None
-    is_endless: bool
 
 
 class BeginFlow(Packed, frozen=True, gc=False):
@@ -264,6 +217,12 @@ class EndStream(Packed, frozen=True, gc=False):
 
 
 # ── Between workers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PassOn(Packed, frozen=True, gc=False):
+    """The header fields of the request with which a client has begun a conversation."""
+
+    headers: dict[bytes, bytes]
 
 
 class WantTokens(Packed, frozen=True, gc=False):
@@ -331,20 +290,8 @@ _OfCommands = (
     | Answered
     | Happened
 )
-_OfRequests = (
-    SendRequest
-    | SendBody
-    | WantPart
-    | FinishStream
-    | WantBody
-    | Respond
-    | BeginStream
-    | BeginFlow
-    | SendPart
-    | SendPiece
-    | EndStream
-)
-Entry = _OfCommands | _OfRequests | WantTokens | TellTokens | Announce | Stopping | Borrow | Lend
+_OfRequests = WantPart | FinishStream | BeginFlow | SendPart | SendPiece | EndStream
+Entry = _OfCommands | _OfRequests | PassOn | WantTokens | TellTokens | Announce | Stopping | Borrow | Lend
 
 
 # ── Bytes ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,6 @@ from penstock.cluster.links.codec import (
     AskAgain,
     AskWithRoom,
     BeginFlow,
-    BeginStream,
     Crowd,
     Decide,
     Dismiss,
@@ -38,12 +37,8 @@ from penstock.cluster.links.codec import (
     Question,
     Reach,
     Received,
-    Respond,
-    SendBody,
     SendPart,
     SendPiece,
-    SendRequest,
-    WantBody,
     WantPart,
     WatchQueue,
     Withdraw,
@@ -52,16 +47,8 @@ from penstock.cluster.links.codec import (
 )
 from penstock.cluster.links.compact import compacted
 from penstock.cluster.links.parts import Parts, ServedFlow, ServedParts
-from penstock.cluster.links.remote_requests import (
-    RequestPort,
-    RespondTo,
-    SentRequest,
-    ServedRequest,
-    may_change_something,
-)
 from penstock.cluster.links.room_call import RoomCall
-from penstock.cluster.links.served_commands import ELSEWHERE, ServedCommands, place_in
-from penstock.dialects.wire.http import Request
+from penstock.cluster.links.served_commands import ServedCommands, place_in
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import LINK_BYTES_MAX, LINK_CLIENTS_MAX, LINK_FRAME_BYTES, LINK_PART_BYTES, LINK_UNSENT_BYTES_MAX
 from penstock.model.access import Access
@@ -69,11 +56,10 @@ from penstock.model.answer_bytes import unpack
 from penstock.model.answers import Refused
 from penstock.model.client import Cancelable, Client
 from penstock.model.client import Pending as PendingAnswer
-from penstock.model.client import Pending as PendingRequest
 from penstock.model.commands import Command, Publish
 from penstock.model.happening import Happening
 from penstock.model.kinds import ENDS
-from penstock.model.queries import Query
+from penstock.model.queries import Act, Query
 from penstock.model.values import Place, Stage
 
 logger = logging.getLogger(__name__)
@@ -92,18 +78,16 @@ class Link(asyncio.Protocol):
         ports: Mapping[int, OwnedPort],
         when_greeted: Callable[[Link], None] = lambda _: None,
         when_lost: Callable[[Link], None] = lambda _: None,
-        requests: Mapping[int, RequestPort] | None = None,
         acts: Acts | None = None,
         epochs: Callable[[int], int] = lambda _: 0,
         asking: Asking | None = None,
     ) -> None:
-        """`worker`: the number of this one. `ports`, `requests`: its shards. `acts`: what is not about a shard.
+        """`worker`: the number of this one. `ports`: its shards. `acts`: what is not about a shard.
         `epochs`: of its shards. `asking`: what all links of this process share."""
         asking = asking or Asking()
         self._worker = worker
         self._ports = ports
         self._epochs = epochs
-        self._requests = {} if requests is None else requests
         self._when_greeted = when_greeted
         self._when_lost = when_lost
         self.peer: int | None = None  # The number of the other worker, once it has sent it.
@@ -128,12 +112,10 @@ class Link(asyncio.Protocol):
             Answered: self._answered,
             Happened: self._happened,
             Greet: self._greeted,
-            SendRequest: self._serve_request,
-            SendBody: partial(self._serve, lambda served, entry: served.take(entry)),
             WantPart: partial(self._serve, lambda served, _: served.pull()),
             FinishStream: partial(self._serve, lambda served, _: served.finish()),
-            **dict.fromkeys((WantBody, SendPart, SendPiece, BeginFlow), self._go_on),
-            **dict.fromkeys((Respond, BeginStream, EndStream), self._responded),
+            **dict.fromkeys((SendPart, SendPiece, BeginFlow), self._go_on),
+            EndStream: self._ended,
             **{kind: partial(act, self) for kind, act in (acts or {}).items()},
         }
 
@@ -206,9 +188,10 @@ class Link(asyncio.Protocol):
             reply(LOST)
             return None
         known = self._number_of(client)
-        return self._call(
-            lambda number: Question(number, shard, known, query), Parts(self.send, self._withdraw, reply)
-        )
+        parts = Parts(self.send, self._withdraw, reply)
+        call = self._call(lambda number: Question(number, shard, known, query), parts)
+        call.is_missed = isinstance(query, Act)
+        return call
 
     def reach(self, shard: int, stage: Stage, reply: Reply) -> None:
         """Have it answered when everything that was decided there has reached the stage."""
@@ -286,20 +269,7 @@ class Link(asyncio.Protocol):
             del self.calls[entry.number]
         give(call.reply, entry.what)
 
-    # ── Requests for the other worker ───────────────────────────────────────────────────────────────────────
-
-    def request(self, shard: int, request: Request, respond: RespondTo) -> PendingRequest | None:
-        """Have the other worker answer a request in one of its shards."""
-        size = len(request.body)
-        if not self.is_open or (self.unanswered_bytes and self.unanswered_bytes + size > LINK_BYTES_MAX):
-            respond(_FULL if self.is_open else LOST)
-            return None
-        number = next(self._numbers)
-        sent = SentRequest(number, request.body, respond, self.send, partial(self._withdraw, number))
-        self.unanswered_bytes += size
-        self.calls[number] = Call(self, number, sent.take, size, is_missed=may_change_something(request))
-        self.send(sent.entry(shard, self._number_of(request), request))
-        return sent
+    # ── Long answers ────────────────────────────────────────────────────────────────────────────────────────
 
     def _withdraw(self, number: int) -> bool:
         call = self.calls.pop(number, None)
@@ -308,38 +278,18 @@ class Link(asyncio.Protocol):
             self.send(Withdraw(number))
         return call is not None
 
-    def _go_on(self, entry: WantBody | SendPart | SendPiece | BeginFlow) -> None:
+    def _go_on(self, entry: SendPart | SendPiece | BeginFlow) -> None:
         if call := self.calls.get(entry.number):
             give(call.reply, entry)
 
-    def _responded(self, entry: Respond | BeginStream | EndStream) -> None:
-        """The answer, or the beginning or the end of one. Its body does not count against the link."""
-        call = self.calls.get(entry.number)
-        if call is None:
-            return
-        self.unanswered_bytes -= call.size
-        call.size = 0
-        if type(entry) is not BeginStream:
-            del self.calls[entry.number]
-        give(call.reply, entry)
-
-    # ── Requests of the other worker ────────────────────────────────────────────────────────────────────────
-
-    def _serve_request(self, entry: SendRequest) -> None:
-        client, port = self._served.clients.get(entry.client), self._requests.get(entry.shard)
-        if client is None:
-            raise ProtocolError(f"client {entry.client} was not introduced")
-        if port is None:
-            self._served.answer(entry.number, ELSEWHERE)
-            return
-        forget = partial(self._served.forget, entry.number)
-        served = ServedRequest(entry, client, port, self.send, forget, self._asking.room)
-        self._served.keep(entry.number, served)
-        served.begin()
+    def _ended(self, entry: EndStream) -> None:
+        if call := self.calls.pop(entry.number, None):
+            self.unanswered_bytes -= call.size
+            give(call.reply, entry)
 
     def _serve(self, act: Callable[[Any, Any], None], entry: Any) -> None:
         served = self._served.find(entry.number)
-        if isinstance(served, ServedRequest | ServedParts | ServedFlow):  # Else its client has gone away.
+        if isinstance(served, ServedParts | ServedFlow):  # Else its client has gone away.
             act(served, entry)
 
     def _greeted(self, entry: Greet) -> None:

@@ -18,7 +18,6 @@ from penstock.cluster.links.asking_again import AskingAgain
 from penstock.cluster.links.codec import Announce
 from penstock.cluster.links.link import Link
 from penstock.cluster.links.remote_port import RemotePort
-from penstock.cluster.links.remote_requests import RemoteRequests, RequestPort
 from penstock.cluster.links.wires import Wires
 from penstock.cluster.routing.shard_port import ShardPort
 from penstock.limits import LINK_RETRY_SECONDS
@@ -38,20 +37,17 @@ class Mesh:
         shards: int,
         wires: Wires,
         own: Mapping[int, OwnedPort],
-        own_requests: Mapping[int, RequestPort] | None = None,
         epochs: Callable[[int], int] = lambda _: 0,
         ask_again_seconds: float = 10.0,
         room: Room | None = None,
     ) -> None:
-        """`workers`: how many there are; 0 if `know` says who there is. `own`, `own_requests`: the shards of this
-        worker, for commands and for whole requests. The latter may be filled until `start`; `changed` says that both
-        have changed. `epochs`: how often each of its shards was taken over, if that happens. `ask_again_seconds`: how
-        long commands wait whose link was lost. `room`: for the answers."""
+        """`workers`: how many there are; 0 if `know` says who there is. `own`: the shards of this worker; `changed`
+        says that they have changed. `epochs`: how often each of them was taken over, if that happens.
+        `ask_again_seconds`: how long commands wait whose link was lost. `room`: for the answers."""
         self._worker = worker
         self._wires = wires
         self._own = own
         self.served = own  # What other workers use; may be replaced until `start`.
-        self._own_requests = {} if own_requests is None else own_requests
         self._epochs = epochs
         self.others = set(range(workers)) - {worker}
         self.links: dict[int, Link] = {}  # By the number of the other worker.
@@ -65,7 +61,6 @@ class Mesh:
         if room:
             room.on_crowded.append(self._say_crowded)
         self._remote = [RemotePort(shard, self._link()) for shard in range(shards)]
-        self._remote_requests = [RemoteRequests(shard, each.link) for shard, each in enumerate(self._remote)]
         self.ports: list[ShardPort] = [ShardPort(own.get(shard) or each) for shard, each in enumerate(self._remote)]
         self._server: asyncio.Server | None = None
         self._dialing: dict[int, asyncio.Task[None]] = {}
@@ -83,10 +78,6 @@ class Mesh:
         for link in list(self.links.values()):
             link.close()
         self._again.close()
-
-    def requests(self, shard: int) -> RequestPort:
-        """Whole requests for a shard."""
-        return self._own_requests.get(shard) or self._remote_requests[shard]
 
     @property
     def is_complete(self) -> bool:
@@ -131,7 +122,7 @@ class Mesh:
                 self._dialing[other] = asyncio.create_task(self._dial(other))
 
     def _link(self, lost: asyncio.Event | None = None) -> Link:
-        own = (self._own_requests, self.acts, self._epochs, self._again.asking)
+        own = (self.acts, self._epochs, self._again.asking)
         return Link(self._worker, self.served, self._greeted, partial(self._lost, lost), *own)
 
     async def _dial(self, other: int) -> None:
@@ -171,7 +162,7 @@ class Mesh:
         for shard, epoch in link.shards.items():
             remote = self._remote[shard]
             if remote.link.peer == link.peer or remote.link.shards.get(shard, -1) <= epoch:
-                remote.link = self._remote_requests[shard].link = link
+                remote.link = link
                 self._again.ask(shard)
         self._moved()
 

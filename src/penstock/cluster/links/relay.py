@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from penstock.broker.quotas.meter import Meter
-from penstock.cluster.links.codec import LENGTH_BYTES, Frames, Introduce, SendRequest, encode, frame
+from penstock.cluster.links.codec import LENGTH_BYTES, Frames, Introduce, PassOn, encode, frame
 from penstock.dialects.wire.http import Headers, Request
 from penstock.limits import LINK_SILENCE_SECONDS_MAX, SESSION_ID_MAX, SESSION_PLACES
 from penstock.model.access import Access
@@ -65,7 +65,7 @@ class Relay:
         near = _Near(meter)
         transport.set_protocol(near)
         facts = Introduce(1, request.access, request.address, "glovebox")
-        wanted = SendRequest(0, 0, 1, request.method, request.target, request.headers, "", False, b"", 0)
+        wanted = PassOn(request.headers)
         far = _Far(near, transport, frame([encode(facts), encode(wanted)]) + rest, otherwise)
         task = asyncio.create_task(self._reach(process, far))
         self._passing.add(task)
@@ -158,6 +158,6 @@ class _Arrival(asyncio.Protocol):
             return
         facts, wanted = Frames().receive(self._start[:end])
         assert isinstance(facts, Introduce)
-        assert isinstance(wanted, SendRequest)
+        assert isinstance(wanted, PassOn)
         assert self._transport is not None
         self._receive(self._transport, wanted.headers, facts.access, self._start[end:])

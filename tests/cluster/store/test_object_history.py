@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.front.test_like_one_shard import NAMES, Both
+from tests.cluster.store.test_like_one_shard import NAMES, Both
 from tests.support.sharded import a_store
 from tests.support.waiting import wait_until
 

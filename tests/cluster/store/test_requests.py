@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +11,6 @@ import pytest
 
 from penstock.cluster.routing.questions import QUESTIONS
 from penstock.limits import WAIT_SECONDS_MAX
-from penstock.server.front.paths import PATHS
 from tests.support.http_client import Connection
 from tests.support.live_loop import until
 from tests.support.sharded import Store, a_store
@@ -28,20 +27,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         yield store
 
 
-def test_every_path_has_a_row(store: Store) -> None:
-    assert PATHS.keys() == store.all[0].own[0].routes.keys()
-
-
 def test_every_question_has_somebody_who_answers_it(store: Store) -> None:
     answering = store.all[0].shards[0].services.questions
     assert answering.answers.keys() | answering.at_once.keys() == QUESTIONS.keys()
-
-
-def test_rows_that_depend_on_the_method_have_all_methods(store: Store) -> None:
-    routes = store.all[0].own[0].routes
-    for path, row in PATHS.items():
-        if isinstance(row, Mapping):
-            assert row.keys() == routes[path].keys(), path
 
 
 @pytest.mark.parametrize("worker", range(WORKERS))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.limits import WAIT_SECONDS_MAX
-from tests.server.front.test_front import away
+from tests.cluster.store.test_requests import away
 from tests.support.http_client import Connection
 from tests.support.sharded import Store, a_store
 

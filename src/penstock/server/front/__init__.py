@@ -1,1 +1,0 @@
-"""HTTP for a store with several shards: where each request goes, and how the answers of all shards are merged."""
