@@ -76,7 +76,7 @@ from tests.support.simple_model import Message, Model, Place, Queue
 KEEPS: list[Literal["finished", "all"]] = ["finished", "finished", "all"]
 PATTERNS: list[tuple[str, ...]] = [(), (), ("t.*",), ("u", "t.a"), ("*",)]
 REASONS = ["", "bad card", "bad bank", "timeout"]
-OUTCOMES: list[Outcome] = ["success", "success", "invalid", "not_interested", "retry"]
+OUTCOMES: list[Outcome] = ["success", "success", "invalid", "not_interested", "retry", "failed"]
 MADE = QueueSettings(detect_unchanged=True, visibility_ns=10)
 names = st.sampled_from(["a", "b", "c", "d"])
 consumers = st.sampled_from(["", "me", "you"])
@@ -316,7 +316,9 @@ class EngineMachine(RuleBasedStateMachine):
     def settle_several(self, picked: list[tuple[int, Outcome, str | None]]) -> None:
         """Together as one after the other, but for what is given back: nobody has it again meanwhile."""
         chosen = [
-            (self.any_place(pick), outcome, consumer) for pick, outcome, consumer in picked if outcome != "retry"
+            (self.any_place(pick), outcome, consumer)
+            for pick, outcome, consumer in picked
+            if outcome not in ("retry", "failed")
         ]
         answer, now = self.do(SettleMany([Settle(*place, *rest) for place, *rest in chosen]))  # type: ignore[arg-type]
         expected: list[Answer] = []

@@ -357,7 +357,7 @@ class Model:
             return Discarded()
         if not self._has(message, consumer) or not self._runs(place, message, delivery):
             return Refused(Reason.LEASE_GONE)
-        if outcome == "retry" and not self._is_held(message):
+        if outcome in ("retry", "failed") and not self._is_held(message):
             return Refused(Reason.LEASE_GONE)
         if outcome == "retry" and message.unbegun and not begun:
             message.receives -= 1
@@ -366,6 +366,13 @@ class Model:
             self._return(queue, message, now, delay_ns, reason)
         elif outcome == "success":
             queue.confirm(message)
+        elif outcome == "failed" and message.state == "delayed":  # A dead letter already.
+            self._return(queue, message, now, 0, reason)
+        elif outcome == "failed" and queue.settings.redrive_policy:
+            self._move(queue, message, now, now)
+            message.reason = reason
+        elif outcome == "failed":
+            queue.done_with(message, complete=True)
         else:
             queue.done_with(message, queue.settings.confirmations <= 1)
         return Done()

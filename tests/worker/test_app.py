@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -290,17 +291,72 @@ def test_wrong_arguments_are_refused_where_they_are_given(app: App) -> None:
         add.send()  # type: ignore[call-arg]
 
 
-def test_a_message_that_is_no_job_and_wrong_arguments_are_invalid(app: App, broker: Broker) -> None:
-    @app.task
-    def add(first: int) -> int:
-        return first
+FINAL = {
+    "raised": ('{"task":"fails","args":{"how":"raise"}}', "ValueError: raise"),
+    "rejected": ('{"task":"fails","args":{"how":"reject"}}', "Reject: reject"),
+    "no retry": ('{"task":"fails","args":{"how":"key"}}', "KeyError: 'key'"),
+    "no job": ("not json", "this is no job: "),
+    "arguments": (
+        '{"task":"fails","args":{"how":17}}',
+        "the arguments of fails do not fit: Expected `str`, got `int`",
+    ),
+    "result": ('{"task":"fails","args":{"how":"result"}}', "the result of fails cannot be stored as JSON: "),
+}
 
+
+@pytest.mark.parametrize("kind", FINAL)
+def test_a_job_that_has_failed_for_good_is_kept_with_its_reason_its_kind_and_the_end_of_its_traceback(
+    app: App, broker: Broker, kind: str
+) -> None:
+    @app.task(max_attempts=1, no_retry=[KeyError])
+    def fails(how: str) -> object:
+        if how == "result":
+            return object()
+        raise {"raise": ValueError, "reject": Reject, "key": KeyError}[how](how)
+
+    body, reason = FINAL[kind]
     with working(app):
-        add.send(1).result(60)
-        for body in ("not json", '{"task":"add","args":{"first":"x"}}'):
-            answer = broker.request("POST", f"/v1/queues/{app.name}/messages?priority=1", JSON, body.encode())
-            path = f"/v1/messages/{answer.json()['id']}"
-            wait_until(lambda path=path: broker.request("GET", path).json()["state"] == "I", "invalid")  # type: ignore[misc]
+        job = broker.request("POST", f"/v1/queues/{app.name}/messages?priority=1", JSON, body.encode()).json()["id"]
+        letter = wait_until(lambda: dead_letter(broker, f"{app.name}.failed", job), "it has failed")
+    assert letter["reason"].startswith(reason)
+    assert letter["origin"] == app.name
+    kept = broker.request("GET", f"/v1/messages/{job}").json()["consumed"][-1]["reason"]
+    assert f"kind: {kind}" in kept
+    assert kept.endswith(f"{reason}\n") == (kind in ("raised", "no retry"))  # The end of the traceback.
+
+
+def dead_letter(broker: Broker, queue: str, job: str) -> dict[str, Any] | None:
+    answer = broker.request("GET", f"/v1/search?queue={queue}")
+    letters: list[dict[str, Any]] = answer.json()["messages"] if answer.status == 200 else []
+    return next((letter for letter in letters if letter["id"] == job), None)
+
+
+def test_the_queue_for_failed_jobs_keeps_them_for_two_weeks(app: App, broker: Broker) -> None:
+    app.task(lambda: None).send()
+    app.close()
+    assert broker.request("GET", f"/v1/queues/{app.name}.failed").json()["retention_timeout"] == 14 * 86_400
+
+
+def test_a_queue_that_exists_is_not_given_a_queue_for_failed_jobs(
+    app: App, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert broker.request("PUT", f"/v1/queues/{app.name}", JSON, b"{}").status == 201
+    app.task(lambda: None).send()
+    app.close()
+    assert broker.request("GET", f"/v1/queues/{app.name}").json()["redrive_policy"] is None
+    assert broker.request("GET", f"/v1/queues/{app.name}.failed").status == 404
+    assert "redrive_policy" not in caplog.text
+
+
+def test_jobs_that_have_failed_are_dropped_if_that_is_asked_for(app: App, broker: Broker) -> None:
+    @app.task(max_attempts=1, dead_letter_queue=None)
+    def fails() -> None:
+        raise ValueError("no")
+
+    with working(app), pytest.raises(MessageFailed, match="ValueError: no"):
+        fails.send().result(60)
+    assert broker.request("GET", f"/v1/queues/{app.name}.failed").status == 404
+    assert broker.request("GET", f"/v1/queues/{app.name}").json()["status"]["messages"] == 0
 
 
 def test_a_task_that_a_worker_does_not_know_is_left_for_one_that_does(app: App, broker: Broker) -> None:

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from penstock import App
+from penstock.limits import INT32_MAX
 from penstock.renamed import DeprecatedName
 from penstock.worker.errors import TaskError
 from penstock.worker.policy import Policies, Policy, PolicyOptions
 
 
 def test_attempts_count_with_the_first_one_as_the_queue_counts_them() -> None:
-    assert Policy(max_attempts=6).settings()["max_attempts"] == 6
-    assert Policy(max_attempts=None).settings()["max_attempts"] is None
+    assert Policy(max_attempts=6).settings("mail")["max_attempts"] == 6
+    assert Policy(max_attempts=None).settings("mail")["max_attempts"] is None
 
 
 def test_the_old_names_of_the_options_of_a_task_say_the_same() -> None:
@@ -32,7 +33,14 @@ def test_the_old_names_of_the_options_of_a_task_say_the_same() -> None:
 
 def test_a_dead_letter_queue_gets_jobs_after_the_last_attempt() -> None:
     policy = Policy(max_attempts=3, dead_letter_queue="failed")
-    assert policy.settings()["redrive_policy"] == {"max_receives": 3, "dead_letter_queue": "failed"}
+    assert policy.settings("mail")["redrive_policy"] == {"max_receives": 3, "dead_letter_queue": "failed"}
+
+
+def test_without_a_word_jobs_that_have_failed_go_to_a_queue_of_their_own() -> None:
+    assert Policy().settings("mail")["redrive_policy"] == {"max_receives": 6, "dead_letter_queue": "mail.failed"}
+    endless = Policy(max_attempts=None).settings("mail")["redrive_policy"]
+    assert endless == {"max_receives": INT32_MAX, "dead_letter_queue": "mail.failed"}
+    assert Policy(dead_letter_queue=None).settings("mail")["redrive_policy"] is None
 
 
 def test_tasks_that_share_a_queue_share_its_settings() -> None:

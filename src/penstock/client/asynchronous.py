@@ -26,12 +26,17 @@ class AsyncMessage(MessageFacts):
 
     async def retry(self, delay: float | None = None, reason: str = "") -> Confirmed:
         """Give the message back: it is ready again after so many seconds, or when its queue says. The reason is kept
-        in the message's life, up to 1 KiB."""
+        in the message's life, up to 10 KiB."""
         return await self._receiver.settle(self, "retry", delay=delay, reason=reason)
 
     async def invalid(self, reason: str = "") -> Confirmed:
-        """The message is done with, because it is not valid. The reason is kept in its life, up to 1 KiB."""
+        """The message is done with, because it is not valid. The reason is kept in its life, up to 10 KiB."""
         return await self._receiver.settle(self, "invalid", reason=reason)
+
+    async def fail(self, reason: str = "") -> Confirmed:
+        """Another delivery would not help: the message goes to the dead-letter queue of its queue, or is dropped if
+        there is none. The reason is kept in its life, up to 10 KiB."""
+        return await self._receiver.settle(self, "failed", reason=reason)
 
     async def not_interested(self) -> Confirmed:
         """The message is done with, because it is not for this consumer."""

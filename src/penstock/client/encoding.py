@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from penstock.limits import REASON_BYTES_MAX
 
-OutcomeName = Literal["success", "invalid", "not_interested", "retry"]
+OutcomeName = Literal["success", "invalid", "not_interested", "retry", "failed"]
 
 _JSON = "application/json"
 encode = msgspec.json.Encoder().encode

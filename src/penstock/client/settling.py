@@ -57,7 +57,7 @@ class Settling:
         begun: bool = True,
     ) -> Confirmed:
         document = message.lease | {"outcome": outcome} | result_fields(result) | reason_field(reason)
-        if outcome == "retry":
+        if outcome in ("retry", "failed"):
             # Only this delivery is given back: the next one may be somebody else's.
             document |= {"delivery": message.receives} | ({} if delay is None else {"delay": delay})
             document |= {} if begun or not message.ahead else {"begun": False}

@@ -148,7 +148,7 @@ class Release(Command, frozen=True, gc=False):
     delay_ns: Nanos = 0
 
 
-Outcome = Literal["success", "invalid", "not_interested", "retry"]
+Outcome = Literal["success", "invalid", "not_interested", "retry", "failed"]
 
 
 class Settle(Command, frozen=True, gc=False):

@@ -33,6 +33,7 @@ _LOOK = (Verb.READ, Verb.CONSUME, Verb.MANAGE)
 AWAIT = (Verb.PUBLISH, Verb.READ)
 UNSEEN = Refused(Reason.NO_MESSAGE, "unseen")  # As for an id that was never given out. Nobody looks for it elsewhere.
 _NO_QUEUE_NUMBER = 0
+_FAILED = ".failed"  # After the name of a queue: what its dead letters are in, if nothing else is said.
 READ_THE_LOG: Need = (_READ, EVERY_NAME)
 ADMINISTER: Need = ((Verb.ADMIN,), EVERY_NAME)
 
@@ -141,10 +142,16 @@ def _is_root(about: str, names: Iterable[str]) -> bool:
     return any(name.partition(".")[0] == about for name in names)
 
 
+def _creation(command: commands.CreateQueue, name_of: NameOf) -> Iterator[Need]:
+    """Who may create a queue may create one for its dead letters too."""
+    owner = command.name.removesuffix(_FAILED) or command.name
+    yield from _settings(replace(command, name=owner), name_of)
+
+
 def _settings(command: commands.CreateQueue | commands.UpdateQueue, _: NameOf) -> Iterator[Need]:
     yield _MANAGE, command.name
     settings: QueueSettings = command.settings
-    if settings.redrive_policy:
+    if settings.redrive_policy and settings.redrive_policy.dead_letter_queue != command.name + _FAILED:
         yield _PUBLISH, settings.redrive_policy.dead_letter_queue
     for pattern in settings.topics:
         yield _READ, pattern
@@ -213,7 +220,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     commands.DescribeObject: _nothing,
     commands.DescribeQueue: _name(_LOOK),
     commands.ListQueues: _nothing,
-    commands.CreateQueue: _settings,
+    commands.CreateQueue: _creation,
     commands.UpdateQueue: _settings,
     commands.DeleteQueue: _name(_MANAGE),
     commands.Purge: _queue(_MANAGE),

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -19,7 +19,7 @@ from penstock.client.runner import Runner
 from penstock.worker import payload
 from penstock.worker.errors import TaskError
 from penstock.worker.handle import AsyncHandle, Handle
-from penstock.worker.policy import Policies, differences
+from penstock.worker.policy import FAILED_SETTINGS, OWN, Policies, Policy, differences
 
 if TYPE_CHECKING:
     from penstock.worker.app import App
@@ -109,19 +109,34 @@ class AppBroker:
     async def declare(self, queue: str, *, again: bool = False) -> Queue:
         """Make a queue as its tasks want it, once. One that exists keeps its own settings; differences are logged."""
         if again or queue not in self._declared:
-            policy = self.policies.of(queue)
-            if policy.dead_letter_queue:
-                await self._create(policy.dead_letter_queue, {})
-            self._declared[queue] = await self._create(queue, policy.settings())
+            self._declared[queue] = await self._make(queue, self.policies.of(queue))
         return self._declared[queue]
+
+    async def _make(self, queue: str, policy: Policy) -> Queue:
+        settings, dead_letters = policy.settings(queue), policy.dead_letters_of(queue)
+        if policy.dead_letter_queue == OWN:
+            # One that exists is not given a dead-letter queue that nobody has asked for.
+            try:
+                found = await self.client().queues.get(queue)
+            except QueueNotFound:
+                pass
+            else:
+                return self._compared(queue, settings, found, besides=("redrive_policy",))
+        if dead_letters is not None:
+            await self._create(dead_letters, FAILED_SETTINGS if policy.dead_letter_queue == OWN else {})
+        return await self._create(queue, settings)
 
     async def _create(self, queue: str, settings: QueueSettings) -> Queue:
         queues = self.client().queues
         try:
             return await queues.create(queue, **settings)
         except QueueExists:
-            found = await queues.get(queue)
-        if different := differences(settings, found):
+            return self._compared(queue, settings, await queues.get(queue))
+
+    @staticmethod
+    def _compared(queue: str, settings: QueueSettings, found: Queue, *, besides: Collection[str] = ()) -> Queue:
+        """A queue that exists keeps its settings."""
+        if different := differences(settings, found, besides=besides):
             logger.warning(
                 "queue %s exists with other settings, which are used: %s. Change the queue or the tasks",
                 queue,

@@ -13,6 +13,9 @@ from penstock.limits import DELAY_SECONDS_MAX, RESULT_BYTES_MAX
 from penstock.worker import payload
 from penstock.worker.errors import LeaseLost, Reject, Retry, described, printable, traced
 
+Kind = Literal["raised", "rejected", "no retry", "no job", "arguments", "result"]
+
+_ERROR_CHARACTERS_KEPT = 256
 AT_ONCE_SECONDS = 0.001  # A delay of 0 would ask for the back-off of the queue.
 
 
@@ -28,6 +31,12 @@ class Outcome(Struct, omit_defaults=True):
     delay: float | None = None  # Of a retry; None: the back-off of the queue.
     error: str = ""
     trace: str = ""
+    kind: Kind = "raised"  # Of a failure.
+
+    @property
+    def reason(self) -> str:
+        """What is kept with a job that has failed for good."""
+        return "\n\n".join(filter(None, [self.error[:_ERROR_CHARACTERS_KEPT], f"kind: {self.kind}", self.trace]))
 
 
 def performed(task: str, no_retry: tuple[type[BaseException], ...], function: Callable[[], Any]) -> Outcome:
@@ -40,7 +49,7 @@ def performed(task: str, no_retry: tuple[type[BaseException], ...], function: Ca
 
 def misfit(task: str, error: Exception) -> Outcome:
     """The arguments of a job are not those of its task. Another attempt would change nothing."""
-    return Outcome("invalid", error=printable(f"the arguments of {task} do not fit: {error}"))
+    return Outcome("invalid", error=printable(f"the arguments of {task} do not fit: {error}"), kind="arguments")
 
 
 def returned(task: str, result: Any) -> Outcome:
@@ -49,11 +58,10 @@ def returned(task: str, result: Any) -> Outcome:
         encoded = payload.encode_result(result)
     except Exception as error:  # Objects may run code of their own when they are encoded.
         text = printable(described(error).partition(": ")[2])
-        return Outcome("invalid", error=f"the result of {task} cannot be stored as JSON: {text}")
+        return Outcome("invalid", error=f"the result of {task} cannot be stored as JSON: {text}", kind="result")
     if (size := len(encoded.encode())) > RESULT_BYTES_MAX:
-        return Outcome(
-            "invalid", error=f"the result of {task} has {size} bytes; at most {RESULT_BYTES_MAX} are stored"
-        )
+        text = f"the result of {task} has {size} bytes; at most {RESULT_BYTES_MAX} are stored"
+        return Outcome("invalid", error=text, kind="result")
     return Outcome("success", encoded)
 
 
@@ -66,10 +74,12 @@ def raised(error: BaseException, no_retry: tuple[type[BaseException], ...] = ())
     if issubclass(kind, Retry):
         return Outcome("retry", delay=_delay_of(error), error=text)
     if issubclass(kind, Reject):
-        return Outcome("invalid", error=text)
+        return Outcome("invalid", error=text, kind="rejected")
     # Where an error of ours was raised says nothing about the task.
     trace = "" if issubclass(kind, PenstockError) else traced(error)
-    return Outcome("invalid" if issubclass(kind, no_retry) else "retry", error=text, trace=trace)
+    if issubclass(kind, no_retry):
+        return Outcome("invalid", error=text, trace=trace, kind="no retry")
+    return Outcome("retry", error=text, trace=trace)
 
 
 def _delay_of(error: BaseException) -> float | None:

@@ -5,13 +5,18 @@ Retries and delays are the broker's work. A worker gives a failed job back and f
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal, TypedDict
 
 from msgspec import Struct, structs
 
 from penstock.client.results import QueueSettings
+from penstock.limits import INT32_MAX
 from penstock.worker.errors import TaskError
 
+OWN = ""  # As a dead-letter queue: one for this queue alone, made with it.
+FAILED_SETTINGS: QueueSettings = {"retention_timeout": 14 * 86_400}  # Of a dead-letter queue that is made.
+_WITHOUT_END = INT32_MAX
 Backoff = Literal["fixed", "linear", "exponential"]
 
 
@@ -36,13 +41,17 @@ class Policy(Struct, frozen=True):
     retry_delay_max: float | None = 3600.0
     retry_jitter: float = 0.1  # The share of a delay that is taken off at random.
     lease: float = 30.0  # Seconds after which a job of a worker that died is given to another one.
-    dead_letter_queue: str | None = None
+    dead_letter_queue: str | None = OWN  # None: jobs that have failed are dropped.
 
-    def settings(self) -> QueueSettings:
-        """As the broker has them."""
+    def dead_letters_of(self, queue: str) -> str | None:
+        """Where jobs of this queue go that have failed for good."""
+        return f"{queue}.failed" if self.dead_letter_queue == OWN else self.dead_letter_queue
+
+    def settings(self, queue: str) -> QueueSettings:
+        """Of this queue, as the broker has them."""
         redrive = None
-        if self.dead_letter_queue and self.max_attempts:
-            redrive = {"max_receives": self.max_attempts, "dead_letter_queue": self.dead_letter_queue}
+        if dead_letters := self.dead_letters_of(queue):
+            redrive = {"max_receives": self.max_attempts or _WITHOUT_END, "dead_letter_queue": dead_letters}
         settings: dict[str, Any] = {
             "lease": self.lease,
             "max_attempts": self.max_attempts,
@@ -85,10 +94,12 @@ class Policies:
         return policy
 
 
-def differences(wanted: QueueSettings, found: object) -> list[str]:
+def differences(wanted: QueueSettings, found: object, *, besides: Collection[str] = ()) -> list[str]:
     """What a queue that exists has otherwise than an app wants it, for people."""
     lines = []
     for name, value in wanted.items():
+        if name in besides:
+            continue
         actual = getattr(found, name)
         if actual != value:
             lines.append(f"{name} is {actual}, the app wants {value}")

@@ -123,6 +123,26 @@ def test_the_last_delivery_becomes_a_dead_letter_when_it_ends_and_not_when_it_is
     assert reason_of(rig, "dead") == "no"
 
 
+def test_a_consumer_that_knows_that_no_other_delivery_would_help_makes_a_dead_letter(rig: Rig) -> None:
+    rig.with_dead_letters(max_receives=10)
+    rig.publish("work", b"m")
+    [delivery] = rig.fetch("work", ahead=True)
+    rig.do(Settle(delivery.queue, delivery.sequence, "failed", reason=b"never"))
+    assert isinstance(rig.events[-1], DeadLettered)
+    assert reason_of(rig, "dead") == "never"
+
+
+def test_without_a_dead_letter_queue_it_is_dropped_and_its_reason_is_in_the_log(rig: Rig) -> None:
+    rig.create("work")
+    rig.publish("work", b"m")
+    [delivery] = rig.fetch("work")
+    rig.do(Settle(delivery.queue, delivery.sequence, "failed", reason=b"never"))
+    event = rig.events[-1]
+    assert isinstance(event, Failed)
+    assert event.reason == b"never"
+    assert rig.counts("work") == (0, 0, 0)
+
+
 def test_many_are_leased_in_one_event_with_a_dead_letter_queue_too(rig: Rig) -> None:
     rig.with_dead_letters(max_receives=1)
     rig.publish("work", *[b"m"] * RUN_MESSAGES_MIN)

@@ -55,6 +55,14 @@ def give_back(
     return event
 
 
+def fail(draft: Draft, queue: Queue, sequence: int, row: Row, reason: bytes) -> None:
+    """A worker reports that another delivery would not help: what happens after the last one happens now."""
+    if row.state == DELAYED:  # It is a dead letter already.
+        give_back(draft, queue, sequence, row, 0, reason=reason)
+    else:
+        draft.events.append(_failed(draft, queue, sequence, row, Retried, reason))
+
+
 def end_lease(draft: Draft, queue: Queue, sequence: int, row: Row) -> None:
     """The lease of a worker has run out. One that was never begun does not count, so many times in a row."""
     facts = facts_of(queue, sequence, row._replace(receives=row.receives - 1), draft.now)

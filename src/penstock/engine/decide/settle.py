@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from penstock.engine.decide.draft import Draft, Facts
 from penstock.engine.decide.finish import finish_run, is_done_with, is_held_by, may_settle
-from penstock.engine.decide.retry import give_back, give_back_unbegun
+from penstock.engine.decide.retry import fail, give_back, give_back_unbegun
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.engine.slots import AWAITED, HELD, Slot
@@ -88,7 +88,7 @@ class _Settling:
         """Settle for the worker that holds the message, or for anyone if the command names no lease."""
         draft, outcome = self._draft, command.outcome
         retry = outcome == "retry"
-        allows = is_held_by if retry else may_settle
+        allows = is_held_by if outcome in ("retry", "failed") else may_settle
         if not allows(draft.state, row, command):
             return Refused(Reason.LEASE_GONE)
         place = (queue.number, sequence)
@@ -100,6 +100,8 @@ class _Settling:
         elif outcome == "success":
             complete = queue.settings.confirmations <= 1 or queue.completes(sequence, self._confirmed[place])
             draft.events.append(Succeeded(*facts, row.consumer, complete, command.result))
+        elif outcome == "failed":
+            fail(draft, queue, sequence, row, command.reason)
         elif outcome == "invalid":
             draft.events.append(Invalidated(*facts, queue.worker(sequence, row), command.reason))
         else:
@@ -124,7 +126,7 @@ class _Settling:
             event = give_back(draft, queue, sequence, lease, command.delay_ns, GivenBack, command.reason)
             if type(event) is not GivenBack:
                 draft.end(queue, sequence)
-        elif command.outcome == "invalid":
+        elif command.outcome in ("invalid", "failed"):
             draft.events.append(InvalidatedForOne(*facts, command.reason))
         else:
             draft.events.append(DeclinedForOne(*facts))

@@ -41,7 +41,7 @@ class Execution:
         try:
             call = payload.decode(message.body, as_json=as_json)
         except msgspec.DecodeError as error:
-            return _begun(held, Outcome("invalid", error=printable(f"this is no job: {error}")))
+            return _begun(held, Outcome("invalid", error=printable(f"this is no job: {error}"), kind="no job"))
         task = self._app.tasks.get(call.task)
         if task is None:
             # Another version of the program may know it.

@@ -54,14 +54,22 @@ class Settling:
 
     async def _report(self, held: Held, outcome: Outcome) -> None:
         assert outcome.what != "lost"
-        what: OutcomeName = outcome.what
-        facts: dict[str, Any] = {"result": outcome.result or None, "delay": outcome.delay, "reason": outcome.error}
+        final = self._is_final(held, outcome)
+        what: OutcomeName = "failed" if final else outcome.what
+        reason = outcome.reason if final else outcome.error
+        facts: dict[str, Any] = {"result": outcome.result or None, "delay": outcome.delay, "reason": reason}
         while not held.lost:
             try:
                 await self._client.settle(held.message, what, begun=held.begun, **facts)
             except (Unavailable, Timeout):
                 continue
             return
+
+    def _is_final(self, held: Held, outcome: Outcome) -> bool:
+        """Whether the job fails for good. What has not begun has not failed."""
+        if not held.begun or outcome.what == "success":
+            return False
+        return outcome.what == "invalid" or self._queues[held.message.queue].has_failed_after(held.message.receives)
 
     async def _report_refused(self, held: Held, outcome: Outcome, error: Exception) -> None:
         """The broker does not take this outcome. The job ends all the same, and says why."""
@@ -73,7 +81,7 @@ class Settling:
             logger.warning("job left to its lease", extra=_facts(held, error=described(again)))
 
     async def _note_failure(self, held: Held, outcome: Outcome) -> None:
-        final = outcome.what == "invalid" or self._queues[held.message.queue].has_failed_after(held.message.receives)
+        final = self._is_final(held, outcome)
         what = "lost" if outcome.what == "lost" else "failed for good" if final else "to be tried again"
         more = {"outcome": what, "error": outcome.error} | ({"traceback": outcome.trace} if outcome.trace else {})
         logger.warning("job failed", extra=_facts(held, **more))
