@@ -15,7 +15,8 @@ from deltalake import DeltaTable
 
 from penstock.pipeline.lake.delta import LakeTable
 from penstock.pipeline.lake.directory import Lake
-from penstock.pipeline.lake.publication import public_table, publish
+from penstock.pipeline.lake.publication import public_table, publish, publish_all
+from penstock.pipeline.lake.reading import open_lake
 from penstock.pipeline.lake.tables import TABLES, parts_table
 from penstock.pipeline.source.log import Extent
 from tests.support.command_line import penstock
@@ -40,9 +41,10 @@ def reach(lake: Lake, table: LakeTable, offset: int) -> None:
 
 def add(lake: Lake, table: LakeTable, reached: int, when: datetime, rows: list[dict[str, Any]]) -> None:
     """Add rows of one date to a table, which then has the log up to `reached`."""
-    folder = table.stage() / f"date={when.date()}"
+    folder, schema = table.stage(), table.schema
+    if table.by_date:
+        folder, schema = folder / f"date={when.date()}", schema.remove(schema.get_field_index("date"))
     folder.mkdir(parents=True)
-    schema = table.schema.remove(table.schema.get_field_index("date"))
     pq.write_table(pa.Table.from_pylist(rows, schema), folder / "part.parquet", row_group_size=2)
     table.append(lake.origin(), {0: (table.reached(lake.origin())[0], reached)}, {})
 
@@ -120,3 +122,15 @@ def test_the_removal_of_a_queue_rewrites_only_dates_in_which_it_ends_messages(la
     rows = {row["sequence"]: row["state"] for row in DeltaTable(public.path).to_pyarrow_table().to_pylist()}
     assert rows[2] == "D"
     assert rows[4] == "Q"
+
+
+def test_a_key_that_was_only_seen_again_is_read_beside_what_is_published(lake: Lake) -> None:
+    when = datetime(2026, 1, 1, tzinfo=UTC)
+    seen = {"object": "o", "key": b"k", "shard": 0, "seen": 1, "unchanged": 1, "seen_at": when}
+    for offset in (5, 9):
+        reach(lake, parts_table(lake, TABLES["changes"]), offset)
+        add(lake, parts_table(lake, TABLES["object_history"]), offset, when, [seen])
+        if offset == 5:
+            publish_all(lake)
+    [row] = open_lake(lake.path).table("object_history").to_pylist()
+    assert (row["key"], row["versions"], row["seen"], row["unchanged"], row["hash"]) == ("k", 0, 2, 2, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from penstock.pipeline.lake.compaction import compact
 from penstock.pipeline.lake.directory import Lake
 from penstock.pipeline.lake.publication import publish as publish_table
 from penstock.pipeline.lake.publication import publish_all
-from penstock.pipeline.lake.tables import TABLES
+from penstock.pipeline.lake.reading import open_parts, open_tables
+from penstock.pipeline.lake.tables import DOCUMENTED, TABLES, Table, parts_table
 from penstock.pipeline.lake.views import view
 from tests.support.broker import Broker
 from tests.support.lakes import FilledLake, assert_same_tables, events_of
@@ -115,3 +117,44 @@ def test_a_publication_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"there is no lake in {tmp_path} yet")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_readers_add_to_what_is_published_what_is_younger(
+    past_lake: FilledLake, tmp_path: Path, share: float
+) -> None:
+    """As if the publication was some batches ago: with rows that changed since, and queues that were removed."""
+    shutil.copytree(past_lake.lake.path, tmp_path / "early")
+    early, late = Lake(tmp_path / "early"), Lake(tmp_path / "late")
+    for name in DOCUMENTED:
+        shutil.rmtree(early.path / name, ignore_errors=True)
+    forgotten = sum(forget_latest(early, TABLES[name], share) for name in DOCUMENTED)
+    assert forgotten
+    publish_all(early)
+    shutil.copytree(past_lake.lake.path, late.path)
+    for name, columns in DOCUMENTED.items():
+        shutil.rmtree(late.path / name, ignore_errors=True)
+        shutil.copytree(early.path / name, late.path / name)
+        with closing(open_tables(late, name)) as some, closing(open_parts(late, name)) as every:
+            found, expected = some.table(name), every.table(name)
+            assert tuple(found.columns) == tuple(expected.columns) == columns
+            assert found.types == expected.types
+            assert sorted(map(repr, found.fetchall())) == sorted(map(repr, expected.fetchall()))
+
+
+def forget_latest(lake: Lake, table: Table, share: float) -> int:
+    """Leave a share of the batches in the parts of a table. Returns how many files are gone."""
+    parts = parts_table(lake, table)
+    files = parts.files()
+    cut = sorted({file.end for file in files})[int(share * len({file.end for file in files}))]
+    kept = [file for file in files if file.end <= cut]
+    before = parts.path.rename(lake.path / f"{table.name}-before")
+    parts = parts_table(lake, table)
+    parts.make()
+    staging = parts.stage()
+    for number, file in enumerate(kept):
+        place = staging / Path(file.path).parent / f"{number}.parquet"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(before / file.path, place)
+    parts.append(lake.origin(), {0: (0, cut)}, {})
+    return len(files) - len(kept)

@@ -97,6 +97,10 @@ class LakeTable:
         delta = self._open()
         return tuple((delta.transaction_version(name) or 0) if delta else 0 for name in origin.names)
 
+    def arrow_schema(self) -> pa.Schema:
+        """The columns that the table has, which may be others than those that this version gives it."""
+        return pa.schema(self._required().schema().to_arrow())
+
     def version(self) -> int:
         return self._required().version()
 

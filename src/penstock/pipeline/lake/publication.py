@@ -21,7 +21,7 @@ from penstock.limits import LAKE_FILE_BYTES, LAKE_PUBLISH_MEMORY_BYTES
 from penstock.pipeline.lake.delta import PARTITION, LakeFile, LakeTable
 from penstock.pipeline.lake.directory import Lake
 from penstock.pipeline.lake.queries import BESIDE
-from penstock.pipeline.lake.reading import open_tables, read_files
+from penstock.pipeline.lake.reading import open_parts, read_files
 from penstock.pipeline.lake.tables import TABLES, Table, parts_table
 
 _STAGING = "_publishing"
@@ -44,7 +44,7 @@ def publish(lake: Lake, table: Table, *, everything: bool = False, threads: int 
     made_from = [parts, *(parts_table(lake, TABLES[name]) for name in BESIDE.get(table.name, ()))]
     reached = tuple(map(min, zip(*(each.reached(origin) for each in made_from), strict=True)))
     files = parts.files()
-    with closing(open_tables(lake, table.name)) as connection:
+    with closing(open_parts(lake, table.name)) as connection:
         public = public_table(lake, table, connection.table(table.name).limit(0).to_arrow_table().schema)
     everything = not public.exists() or public.widen() or everything
     published = sum(public.reached(origin))
@@ -56,7 +56,7 @@ def publish(lake: Lake, table: Table, *, everything: bool = False, threads: int 
         dates = {file.date for file in (*files, *public.files()) if file.date} if table.by_date else None
     else:
         dates = _dates(table, parts, changed, files, public)
-    with closing(open_tables(lake, table.name, dates=dates)) as connection:
+    with closing(open_parts(lake, table.name, dates)) as connection:
         _limit(connection, threads)
         public.make()
         old = [file for file in public.files() if dates is None or file.date in dates]
@@ -104,11 +104,16 @@ def _limit(connection: duckdb.DuckDBPyConnection, threads: int | None) -> None:
 
 def _write(connection: duckdb.DuckDBPyConnection, table: Table, folder: Path, dates: Collection[date] | None) -> None:
     """Stage the rows for the next commit, each date in a directory of its own."""
+    source = table.name
     if dates is None:
-        _copy(connection, f"SELECT * FROM {table.name}", table, folder)
+        _copy(connection, f"SELECT * FROM {source}", table, folder)
         return
+    if table.cumulative and len(dates) > 1:  # Merged once, and not once for each date.
+        listed = ", ".join(f"DATE '{day}'" for day in sorted(dates))
+        source = f"{table.name}_rewritten"
+        connection.execute(f"CREATE TEMP TABLE {source} AS FROM {table.name} WHERE {PARTITION} IN ({listed})")
     for day in sorted(dates):
-        query = f"SELECT * EXCLUDE ({PARTITION}) FROM {table.name} WHERE {PARTITION} = DATE '{day}'"
+        query = f"SELECT * EXCLUDE ({PARTITION}) FROM {source} WHERE {PARTITION} = DATE '{day}'"
         _copy(connection, query, table, folder / f"{PARTITION}={day}")
 
 

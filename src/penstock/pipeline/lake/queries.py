@@ -4,6 +4,7 @@ a test compares the two."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from penstock.limits import CONSUMERS_SHOWN_MAX
 from penstock.model.letters import ORDER
@@ -68,7 +69,7 @@ links AS (
 ways AS (
     SELECT queue_number, sequence, origin_queue_number AS root_queue_number, origin_sequence AS root_sequence,
         1 AS hops
-    FROM links
+    FROM merged WHERE origin_queue_number IS NOT NULL
     UNION ALL
     SELECT ways.queue_number, ways.sequence, before.origin_queue_number, before.origin_sequence, hops + 1
     FROM ways JOIN links AS before
@@ -117,7 +118,7 @@ def _histogram(name: str) -> str:
     return f"""
     {name}_buckets AS (
         SELECT queue_number, minute, one.key AS bucket, sum(one.value) AS n
-        FROM (SELECT queue_number, minute, unnest(map_entries({name})) AS one FROM queue_minutes_parts) GROUP BY ALL
+        FROM (SELECT queue_number, minute, unnest(map_entries({name})) AS one FROM queue_minutes_chosen) GROUP BY ALL
     ),
     {name}_ranks AS (
         SELECT queue_number, minute, bucket, sum(n) OVER (PARTITION BY queue_number, minute ORDER BY bucket) AS upto,
@@ -142,14 +143,17 @@ def _middle(bucket: str) -> str:
 _MINUTES = f"""
 WITH counted AS (
     SELECT date, queue_number, minute, max(queue) AS queue, {_each("sum({0})::BIGINT AS {0}", (*COUNTED, "gone"))}
-    FROM queue_minutes_parts GROUP BY ALL
+    FROM queue_minutes_chosen GROUP BY ALL
 ),
 {_histogram("wait")}, {_histogram("processing")}
 SELECT queue, queue_number, minute, {_each("{0}", COUNTED)},
-    greatest((sum(messages_in - gone) OVER (PARTITION BY queue_number ORDER BY minute))::BIGINT, 0) AS depth,
+    greatest(
+        (coalesce(held, 0) + sum(messages_in - gone) OVER (PARTITION BY queue_number ORDER BY minute))::BIGINT, 0
+    ) AS depth,
     wait_p50_ms, wait_p99_ms, processing_p50_ms, processing_p99_ms, date
 FROM counted LEFT JOIN wait_quantiles USING (queue_number, minute)
     LEFT JOIN processing_quantiles USING (queue_number, minute)
+    LEFT JOIN queue_minutes_before USING (queue_number)
 """
 
 # Contents are compared in the order of time, over all shards.
@@ -186,6 +190,55 @@ SELECT object, {_KEY} AS key, hash, coalesce(versions, 0) AS versions, seen, unc
     last_seen, {_each("{0}", PLACE)}, shard
 FROM counted LEFT JOIN versions USING (object, key)
 """
+
+# For each table with a long history: which parts the query above merges if a published table has the others. Its rows
+# stay, except for those of which there is something younger.
+_TOUCHED = """
+    SELECT queue_number, sequence FROM messages_young WHERE sequence <> 0
+    UNION
+    SELECT queue_number, sequence FROM messages_published
+    WHERE queued AND queue_number IN (SELECT queue_number FROM messages_young WHERE sequence = 0)
+"""
+# Depths add up, so all minutes of a queue from the first younger one on are computed again.
+_SINCE = "SELECT queue_number, min(minute) AS since FROM queue_minutes_young GROUP BY ALL"
+
+
+class Continued(NamedTuple):
+    """How a table goes on after what was published."""
+
+    views: dict[str, str]  # What the query of the table needs, by name.
+    published: str  # The published rows that are still right.
+
+
+CONTINUED = {
+    "messages": Continued(
+        {
+            "messages_touched": _TOUCHED,
+            "messages_chosen": "FROM messages_parts SEMI JOIN messages_touched USING (queue_number, sequence)",
+        },
+        "messages_published ANTI JOIN messages_touched USING (queue_number, sequence)",
+    ),
+    "queue_minutes": Continued(
+        {
+            "queue_minutes_since": _SINCE,
+            "queue_minutes_chosen": "SELECT parts.* FROM queue_minutes_parts AS parts JOIN queue_minutes_since"
+            " USING (queue_number) WHERE minute >= since",
+            "queue_minutes_before": "SELECT queue_number, sum(messages_in - gone) AS held FROM queue_minutes_parts"
+            " JOIN queue_minutes_since USING (queue_number) WHERE minute < since GROUP BY ALL",
+        },
+        "queue_minutes_published LEFT JOIN queue_minutes_since USING (queue_number)"
+        " WHERE since IS NULL OR minute < since",
+    ),
+}
+
+# The same without anything published.
+WHOLE = {
+    "messages": {"messages_chosen": "FROM messages_parts"},
+    "queue_minutes": {
+        "queue_minutes_chosen": "FROM queue_minutes_parts",
+        "queue_minutes_before": "SELECT NULL::INTEGER AS queue_number, 0 AS held WHERE false",
+    },
+}
 
 # The query that merges the parts of each table, empty if it is not kept in parts.
 VIEWS = {

@@ -10,18 +10,16 @@ import tempfile
 from collections.abc import Callable, Collection, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from penstock.errors import LakeError
-from penstock.pipeline.lake.delta import PARTITION
-from penstock.pipeline.lake.directory import PARTS, Lake
-from penstock.pipeline.lake.queries import BESIDE, VIEWS
-from penstock.pipeline.lake.tables import TABLES, Table
+from penstock.pipeline.lake.delta import PARTITION, LakeFile, LakeTable
+from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.queries import BESIDE, CONTINUED, VIEWS, WHOLE
+from penstock.pipeline.lake.tables import DOCUMENTED, EVENTS, TABLES, Table, parts_table
 
 
 class Answer:
@@ -75,10 +73,7 @@ class LakeReader:
         return list(VIEWS)
 
     def is_empty(self) -> bool:
-        try:
-            return not DeltaTable(str(self._lake.path / "events")).file_uris()
-        except TableNotFoundError:
-            return True
+        return not parts_table(self._lake, EVENTS).files()
 
     def table(self, name: str) -> Answer:
         """A table by its name, with all its documented columns and one row for each key."""
@@ -99,35 +94,122 @@ def open_lake(path: str | Path) -> LakeReader:
     return LakeReader(path)
 
 
-def open_tables(lake: Lake, *names: str, dates: Collection[date] | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection with these tables as views; if `dates` are given, `messages` has only those."""
-    connection = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
-    connection.execute("SET TimeZone = 'UTC'")
-    for name in dict.fromkeys(each for asked in names for each in (*BESIDE.get(asked, ()), asked)):
-        query = VIEWS[name]
-        try:
-            _register(connection, lake.path / (PARTS if query else "") / name, TABLES[name])
-        except TableNotFoundError:
-            raise LakeError(lake.emptiness()) from None
-        if name == "messages":
-            days = ", ".join(f"DATE '{day}'" for day in dates or ())
-            chosen = f"WHERE {PARTITION} IN ({days})" if days else ""
-            connection.execute(f"CREATE VIEW messages_chosen AS FROM messages_parts {chosen}")
-        if query:
-            connection.execute(f"CREATE VIEW {name} AS {query}")
+def open_tables(lake: Lake, *names: str) -> duckdb.DuckDBPyConnection:
+    """A connection with these tables as views: what was published, and merged with it what is younger."""
+    connection = _connected()
+    for name in names:
+        published = _published(lake, TABLES[name])  # First, so that the parts have all that is in it.
+        files = _files(parts_table(lake, TABLES[name]), lake)
+        young = [file for file in files if published is None or file.end > published.end]
+        if published is None:
+            _define_whole(connection, lake, name, files)
+            continue
+        _register(connection, f"{name}_published", DOCUMENTED[name], published.uris, published.table)
+        if not young:
+            connection.execute(f"CREATE VIEW {name} AS FROM {name}_published")
+        elif name in CONTINUED:
+            _define_continued(connection, lake, name, files, young)
+        else:
+            _define_whole(connection, lake, name, files)
     return connection
 
 
-def _register(connection: duckdb.DuckDBPyConnection, path: Path, table: Table) -> None:
-    """Define a view over the files of a Delta table: the table itself, or its parts."""
-    name = f"{table.name}_parts" if VIEWS[table.name] else table.name
-    files = DeltaTable(str(path)).file_uris()
-    if not files:
-        connection.register(name, table.schema.empty_table())
+def open_parts(lake: Lake, name: str, dates: Collection[date] | None = None) -> duckdb.DuckDBPyConnection:
+    """A connection with one table as a view, merged from all its parts; if `dates` are given, `messages` has only
+    those."""
+    connection = _connected()
+    _define_whole(connection, lake, name, _files(parts_table(lake, TABLES[name]), lake), dates)
+    return connection
+
+
+def _connected() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+class _Published(NamedTuple):
+    """A published table that has all columns."""
+
+    table: LakeTable
+    end: int  # The sum of the offsets that it has.
+    uris: list[str]
+
+
+def _published(lake: Lake, table: Table) -> _Published | None:
+    """None if the table is not kept in parts, or was not published from this log by this version."""
+    public = LakeTable(lake, table.name, table.schema, by_date=table.by_date)
+    if not table.in_parts or not public.exists() or not {*DOCUMENTED[table.name]} <= {*public.arrow_schema().names}:
+        return None
+    end = sum(public.reached(lake.origin()))
+    return _Published(public, end, public.uris(public.files())) if end else None
+
+
+def _files(parts: LakeTable, lake: Lake) -> list[LakeFile]:
+    if not parts.exists():
+        raise LakeError(lake.emptiness())
+    return parts.files()
+
+
+def _define_whole(
+    connection: duckdb.DuckDBPyConnection,
+    lake: Lake,
+    name: str,
+    files: Sequence[LakeFile],
+    dates: Collection[date] | None = None,
+) -> None:
+    """Define a table as the merge of all its parts."""
+    query = VIEWS[name]
+    _register_parts(connection, lake, name, f"{name}_parts" if query else name, files)
+    for each in BESIDE.get(name, ()):
+        _register_parts(connection, lake, each, f"{each}_parts", _files(parts_table(lake, TABLES[each]), lake))
+    for view, chosen in WHOLE.get(name, {}).items():
+        days = ", ".join(f"DATE '{day}'" for day in dates or ()) if name == "messages" else ""
+        connection.execute(f"CREATE VIEW {view} AS {chosen}" + (f" WHERE {PARTITION} IN ({days})" if days else ""))
+    if query:
+        connection.execute(f"CREATE VIEW {name} AS {query}")
+
+
+def _define_continued(
+    connection: duckdb.DuckDBPyConnection,
+    lake: Lake,
+    name: str,
+    files: Sequence[LakeFile],
+    young: Sequence[LakeFile],
+) -> None:
+    """Define a table as what is published, without the rows of which there is something younger, and these."""
+    continued = CONTINUED[name]
+    for suffix, chosen in (("parts", files), ("young", young)):
+        _register_parts(connection, lake, name, f"{name}_{suffix}", chosen)
+    for view, query in continued.views.items():
+        connection.execute(f"CREATE VIEW {view} AS {query}")
+    connection.execute(f"CREATE VIEW {name}_merged AS {VIEWS[name]}")
+    columns = ", ".join(f'"{column}"' for column in DOCUMENTED[name])
+    connection.execute(
+        f"CREATE VIEW {name} AS SELECT {columns} FROM {continued.published}"
+        f" UNION ALL SELECT {columns} FROM {name}_merged"
+    )
+
+
+def _register_parts(
+    connection: duckdb.DuckDBPyConnection, lake: Lake, name: str, view: str, files: Sequence[LakeFile]
+) -> None:
+    parts = parts_table(lake, TABLES[name])
+    _register(connection, view, TABLES[name].schema.names, parts.uris(files), parts)
+
+
+def _register(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: Sequence[str], uris: Sequence[str], table: LakeTable
+) -> None:
+    """Define a view over files."""
+    if not uris:
+        schema = table.arrow_schema()
+        connection.register(name, pa.schema([schema.field(column) for column in columns]).empty_table())
         return
-    columns = ", ".join(f'"{column}"' for column in table.schema.names)
-    source = read_files(files, by_date=table.by_date)
-    connection.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM {source}")
+    listed = ", ".join(f'"{column}"' for column in columns)
+    connection.execute(
+        f"CREATE OR REPLACE VIEW {name} AS SELECT {listed} FROM {read_files(uris, by_date=table.by_date)}"
+    )
 
 
 def read_files(files: Sequence[str], *, by_date: bool) -> str:

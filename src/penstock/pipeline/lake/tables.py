@@ -154,3 +154,23 @@ OBJECT_HISTORY = Table(
 
 # In the order in which a batch writes them. `leases` comes after `queue_minutes`, which is made from the old leases.
 TABLES = {table.name: table for table in (EVENTS, QUEUE_MINUTES, LEASES, MESSAGES, CHANGES, OBJECT_HISTORY)}
+
+# What readers see of the tables that are kept in parts. The queries that merge these make the columns.
+_QUANTILES = [f"{name}_p{percent}_ms" for name in HISTOGRAMS for percent in PERCENTILES]
+DOCUMENTED: dict[str, tuple[str, ...]] = {
+    "messages": (
+        *(*PLACE, "shard", "message", "content_type", "topics", "object", "key", "headers", "timestamp", "sender"),
+        *("priority", "state", "queued", "delivered", "success", "archived", "confirmed", "created", "entered"),
+        *("modified", "consumed", "processed", "completed", "failed", "gone", "expires_at", "receives"),
+        *("topic_count", "confirmed_count", "consumers", *ELSEWHERE, PARTITION),
+    ),
+    "queue_minutes": ("queue", "queue_number", "minute", *COUNTED, "depth", *_QUANTILES, PARTITION),
+    "changes": (
+        *("object", "key", "version", "time", "hash", "previous_hash", "previous_time", *PLACE, "shard", "offset"),
+        PARTITION,
+    ),
+    "object_history": (
+        *("object", "key", "hash", "versions", "seen", "unchanged", "first_seen", "last_change", "last_seen", *PLACE),
+        "shard",
+    ),
+}
