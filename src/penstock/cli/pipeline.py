@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
+from penstock.cli import output
 from penstock.cli.messages import duration
 from penstock.cli.profiles import DEFAULT_URL
 from penstock.cli.stopping import StopSignals
@@ -40,6 +41,7 @@ Conf = Annotated[
 ]
 Url = Annotated[str | None, typer.Option("--url", help=f"The broker [default: $PENSTOCK_URL, or {DEFAULT_URL}]")]
 Data = Annotated[Path | None, typer.Option("--data", help="Read this data directory instead of a broker.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 Token = Annotated[str, typer.Option("--token", envvar="PENSTOCK_TOKEN", help="The broker's bearer token.")]
 
 _REFRESH_SECONDS = 1.0
@@ -117,8 +119,10 @@ def run(
 
 
 @app.command()
-def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, token: Token = "") -> None:
-    """Show how far each table is, and how far behind the log."""
+def status(
+    lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, token: Token = "", json: AsJson = False
+) -> None:
+    """Show how far each table is, what of it is published, and how far both are behind the log."""
     from penstock.pipeline.lake.directory import Lake
     from penstock.pipeline.lake.publication import public_table
     from penstock.pipeline.lake.tables import TABLES, parts_table
@@ -129,15 +133,14 @@ def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, 
         name: [each(place, table).reached(origin) for each in (parts_table, public_table)]
         for name, table in TABLES.items()
     }
+    ends, problem = _end_of_log(_source(url, data, token), origin)
+    if json:
+        rows = {name: {"has": has, "published": published} for name, (has, published) in reached.items()}
+        output.emit({"lake": str(place.path), "logs": origin.logs, "end": ends, "tables": rows})
+        return
     console = Console(highlight=False)
     console.print(f"{place.path}: tables of log {', '.join(origin.logs)}")
-    try:
-        ends: Sequence[int] | None
-        ends = _ends_of(_logs(_source(url, data, token)).extents(), origin)
-        console.print(f"the log ends at offset {_shown(ends)}")
-    except (BrokerError, DataDirectoryError, OptionError) as error:
-        ends = None
-        console.print(f"the end of the log is unknown: {error}")
+    console.print(problem or f"the log ends at offset {_shown(ends or ())}")
     grid = Grid(box=SIMPLE_HEAD)
     grid.add_column("table")
     for column in ("has events up to", "behind by", "published up to", "behind by"):
@@ -146,6 +149,14 @@ def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, 
         grid.add_row(name, *[text for offsets in every for text in (_shown(offsets), _behind(ends, offsets))])
     console.print(grid)
     console.print("penstock sql and penstock.lake read what a table has; other readers of Delta what is published.")
+
+
+def _end_of_log(source: dict[str, str], origin: Any) -> tuple[list[int] | None, str]:
+    """Where the log ends, or why that is not known."""
+    try:
+        return _ends_of(_logs(source).extents(), origin), ""
+    except (BrokerError, DataDirectoryError, OptionError) as error:
+        return None, f"the end of the log is unknown: {error}"
 
 
 def _behind(ends: Sequence[int] | None, offsets: Sequence[int]) -> str:
@@ -166,7 +177,7 @@ def _shown(offsets: Sequence[int]) -> str:
 
 
 @app.command()
-def tables(lake: LakeOption = Path("lake")) -> None:
+def tables(lake: LakeOption = Path("lake"), json: AsJson = False) -> None:
     """List the published tables and their size."""
     from penstock.pipeline.lake.directory import Lake
     from penstock.pipeline.lake.publication import public_table
@@ -174,16 +185,22 @@ def tables(lake: LakeOption = Path("lake")) -> None:
 
     place = Lake(lake)
     place.origin()
-    grid = Grid(box=SIMPLE_HEAD)
-    for name in ("table", "rows", "files", "bytes", "version"):
-        grid.add_column(name, justify="left" if name == "table" else "right")
-    grid.add_column("content")
+    names, rows = ("table", "rows", "files", "bytes", "version", "content"), []
     for table in TABLES.values():
         found = public_table(place, table)
         if found.exists():
             files = found.files()
-            rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
-            grid.add_row(table.name, f"{rows:,}", str(len(files)), decimal(size), str(found.version()), table.what)
+            count, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+            rows.append((table.name, count, len(files), size, found.version(), table.what))
+    if json:
+        for row in rows:
+            output.emit(dict(zip(names, row, strict=True)))
+        return
+    grid = Grid(box=SIMPLE_HEAD)
+    for name in names:
+        grid.add_column(name, justify="left" if name in ("table", "content") else "right")
+    for name, count, number, size, version, what in rows:
+        grid.add_row(name, f"{count:,}", str(number), decimal(size), str(version), what)
     Console().print(grid)
 
 

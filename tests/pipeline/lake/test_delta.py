@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,6 +59,11 @@ def test_the_status_tells_what_a_table_has_from_what_other_readers_find(lake: La
     assert lines["events"] == ["12", "unknown", "12", "unknown"]
     assert lines["messages"] == ["12", "unknown", "5", "unknown"]
     assert lines["changes"] == ["12", "unknown", "0", "unknown"]
+    ended = penstock("pipeline", "status", "--lake", str(lake.path), "--data", "/nowhere", "--json")
+    assert json.loads(ended.stdout)["tables"]["messages"] == {"has": [12], "published": [5]}
+    ended = penstock("pipeline", "tables", "--lake", str(lake.path), "--json")
+    tables = {row["table"]: row["rows"] for row in map(json.loads, ended.stdout.splitlines())}
+    assert tables == {"events": 0, "leases": 0, "messages": 0}
 
 
 def test_the_log_of_a_table_says_which_values_a_file_has(lake: Lake) -> None:

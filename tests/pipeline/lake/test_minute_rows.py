@@ -26,6 +26,19 @@ def test_minutes_are_summed_up_in_steps(tmp_path: Path) -> None:
     assert [row["messages_in"] for row in answered(asked)["rows"]] == [4]
 
 
+def test_quantiles_are_those_of_all_waits_and_not_of_quantiles(tmp_path: Path) -> None:
+    """Three queues wait shortly, once each; one waits long and often."""
+    short = [(f"short-{number}", HOUR, 1) for number in range(3)]
+    write_minutes(tmp_path / "lake", *short, ("long", HOUR, 7), waits={"long": 2000})
+    asked = Question(str(tmp_path / "lake"), HOUR, HOUR + 60, 60)
+    [both] = answered(asked)["rows"]
+    asked.queue = "long"
+    [long] = answered(asked)["rows"]
+    asked.queue = "short-1"
+    [one] = answered(asked)["rows"]
+    assert one["wait_p50_ms"] < both["wait_p50_ms"] == long["wait_p50_ms"]
+
+
 def test_what_is_wrong_is_the_answer(tmp_path: Path) -> None:
     asked = Question(str(tmp_path / "nothing"), HOUR, HOUR + 60, 60)
     assert "there is no lake in" in answered(asked)["error"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from penstock.errors import LakeError
 ROWS_MAX = 2000
 _NICENESS = 10  # Clients of the broker come first.
 _MEMORY_MAX = "512MB"
+_EXACT_SECONDS = 2 * 86_400  # Over a longer time, quantiles are made of those of queues and minutes.
 _FIELDS = (
     "time",
     "messages_in",
@@ -60,19 +62,29 @@ def rows(question: Question) -> list[dict[str, Any]]:
     import duckdb
 
     from penstock.pipeline.lake.directory import Lake
-    from penstock.pipeline.lake.reading import open_tables
+    from penstock.pipeline.lake.reading import open_parts, open_tables
 
     lake = Lake(Path(question.lake))
     lake.origin()
-    given = [question.step, question.step, question.since, question.until]
+    given: list[Any] = [question.step, question.step, question.since, question.until]
+    given += [] if question.queue is None else [question.queue]
     try:
-        connection = open_tables(lake, "queue_minutes")
-        connection.execute(f"SET memory_limit = '{_MEMORY_MAX}'")
-        connection.execute("SET threads = 1")
-        found = connection.execute(_query(question), given + ([] if question.queue is None else [question.queue]))
-        return [dict(zip(_FIELDS, row, strict=True)) for row in found.fetchall()]
+        found = [dict(zip(_FIELDS, row, strict=True)) for row in _asked(open_tables, lake, _query(question), given)]
+        if question.until - question.since <= _EXACT_SECONDS:
+            waits = {time: each for time, *each in _asked(open_parts, lake, _waits(question), given)}
+            for row in found:
+                row["wait_p50_ms"], row["wait_p99_ms"] = waits.get(row["time"], (None, None))
+        return found
     except duckdb.Error as error:
         raise LakeError(str(error)) from None
+
+
+def _asked(open_lake: Any, lake: Any, query: str, given: list[Any]) -> list[Any]:
+    with closing(open_lake(lake, "queue_minutes")) as connection:
+        connection.execute(f"SET memory_limit = '{_MEMORY_MAX}'")
+        connection.execute("SET threads = 1")
+        rows: list[Any] = connection.execute(query, given).fetchall()
+        return rows
 
 
 def _query(question: Question) -> str:
@@ -86,6 +98,26 @@ def _query(question: Question) -> str:
         FROM queue_minutes
         WHERE minute >= to_timestamp(?) AND minute < to_timestamp(?) {"AND queue = ?" if one else ""}
         GROUP BY time ORDER BY time LIMIT {ROWS_MAX}"""
+
+
+def _waits(question: Question) -> str:
+    """The quantiles of all waits in a row, whatever queues and minutes they are of: histograms can be added."""
+    from penstock.pipeline.lake.queries import quantile
+
+    return f"""
+        WITH buckets AS (
+            SELECT (epoch(minute)::BIGINT // ?) * ? AS time, one.key AS bucket, sum(one.value) AS n
+            FROM (SELECT minute, unnest(map_entries(wait)) AS one FROM queue_minutes_parts
+                WHERE minute >= to_timestamp(?) AND minute < to_timestamp(?)
+                {"AND queue = ?" if question.queue is not None else ""})
+            GROUP BY ALL
+        ),
+        ranks AS (
+            SELECT time, bucket, sum(n) OVER (PARTITION BY time ORDER BY bucket) AS upto,
+                sum(n) OVER (PARTITION BY time) AS total
+            FROM buckets
+        )
+        SELECT time, {quantile(50)}, {quantile(99)} FROM ranks GROUP BY time"""
 
 
 if __name__ == "__main__":

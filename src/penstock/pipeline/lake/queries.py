@@ -126,12 +126,13 @@ def _histogram(name: str) -> str:
         FROM {name}_buckets
     ),
     {name}_quantiles AS (
-        SELECT queue_number, minute, {_quantile(50)} AS {name}_p50_ms, {_quantile(99)} AS {name}_p99_ms
+        SELECT queue_number, minute, {quantile(50)} AS {name}_p50_ms, {quantile(99)} AS {name}_p99_ms
         FROM {name}_ranks GROUP BY ALL
     )"""
 
 
-def _quantile(percent: int) -> str:
+def quantile(percent: int) -> str:
+    """From ranked buckets, in milliseconds."""
     return f"{_middle(f'min(bucket) FILTER (upto >= (total * {percent} + 99) // 100)')} / 1000"
 
 
