@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.broker import Broker
 from tests.support.command_line import Terminal, environment, penstock
 
 PATH = f"{Path(sys.executable).parent}:{environment()['PATH']}"
@@ -32,13 +33,27 @@ def test_each_shell_gets_a_script(shell: str) -> None:
     ],
 )
 def test_bash_completes_verbs_and_options(words: str, completed: list[str]) -> None:
-    count = len(words.split())
+    assert [word for word in bash_completes(words) if word in completed] == completed
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes_the_names_of_queues(broker: Broker) -> None:
+    for name in ("complete-one", "complete-two", "not-complete"):
+        broker.request("PUT", f"/v1/queues/{name}", body=b"{}")
+    url = "http://{}:{}".format(*broker.http)
+    for words in ("peek comp", "queues redrive comp", "publish comp", "tail --queue comp"):
+        assert bash_completes(words, PENSTOCK_URL=url) == ["complete-one", "complete-two"], words
+    assert bash_completes(f"tail --url {url} --queue comp") == ["complete-one", "complete-two"]
+    assert bash_completes("peek comp", PENSTOCK_URL="http://127.0.0.1:1") == []  # No word, and no error.
+
+
+def bash_completes(words: str, **variables: str) -> list[str]:
     line = (
         'eval "$(penstock completion bash)"; '
-        f"COMP_WORDS=(penstock {words}); COMP_CWORD={count}; _penstock_completion penstock; "
+        f"COMP_WORDS=(penstock {words}); COMP_CWORD={len(words.split())}; _penstock_completion penstock; "
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
-    assert [word for word in said_by("bash", line).split() if word in completed] == completed
+    return said_by("bash", line, **variables).split()
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
@@ -62,6 +77,6 @@ def test_zsh_completes_what_is_typed_at_its_prompt(words: str, completed: str) -
     assert terminal.end() == 0
 
 
-def said_by(shell: str, line: str) -> str:
-    done = subprocess.run([shell, "-c", line], capture_output=True, text=True, env=environment(PATH=PATH), check=True)
-    return done.stdout
+def said_by(shell: str, line: str, **variables: str) -> str:
+    given = environment(PATH=PATH, **variables)
+    return subprocess.run([shell, "-c", line], capture_output=True, text=True, env=given, check=True).stdout

@@ -88,6 +88,44 @@ def test_dead_letters_are_listed_with_where_they_came_from_and_why(verb: Verb, b
         assert len(cells) == len(names) - 1  # It was not delivered from here: 0 would only puzzle.
 
 
+def test_a_dead_letter_is_sent_back_or_deleted_by_its_id(verb: Verb, ask: Ask, broker: Broker, queue: str) -> None:
+    first, second, third = (failed(broker, queue, "no such card", f"m{n}") for n in range(3))
+    assert verb("message", "redrive", first, "--dry-run").stdout == "1 message can be moved\n"
+    assert verb("message", "redrive", first, second).stdout == "2 of 2 messages moved\n"
+    assert [each["message"] for each in ask("peek", queue)] == ["m0", "m1"]
+    assert ask("message", "redrive", second, "--to", f"{queue}.failed")[0]["moved"] == 1
+    ended = verb("message", "delete", second, third)
+    assert (ended.returncode, "Delete 2 messages?" in ended.stderr) == (2, True)
+    assert verb("message", "delete", second, third, "--yes").stdout == "2 messages deleted\n"
+    assert verb("message", "redrive", third).returncode == 4
+    broker.request("GET", f"/v1/queues/{queue}/messages")
+    assert verb("message", "delete", first, "--yes").returncode == 5  # A consumer holds it.
+    assert verb("message", "--json", first).returncode == verb("message", "show", first).returncode == 0
+
+
+def test_consumers_are_listed_with_what_they_hold(verb: Verb, ask: Ask, broker: Broker, queue: str) -> None:
+    ask("consumers")  # From now on the broker counts.
+    verb("publish", queue, "--lines", given="a\nb\n")
+    broker.request("GET", f"/v1/queues/{queue}/messages?consumer=ada")
+    (found,) = ask("consumers", queue)
+    assert (found["consumer"], found["queue"], found["leases"]) == ("ada", queue, 1)
+    assert [each["consumer"] for each in ask("consumers", "--name", queue)] == ["ada"]
+    head, row = verb("consumers", queue).stdout.splitlines()
+    assert head.split("  ")[0] == "consumer"
+    assert row.startswith(f"ada       {queue}")
+
+
+def test_workers_are_listed_and_forgotten(verb: Verb, ask: Ask, broker: Broker, queue: str) -> None:
+    worker = {"queues": [queue], "concurrency": 4, "running": 1, "seconds": 0.001}
+    broker.request("PUT", f"/v1/workers/{queue}", body=json.dumps(worker).encode())
+    listed = {each["name"]: each for each in ask("workers", "list")}
+    assert (listed[queue]["running"], listed[queue]["concurrency"]) == (1, 4)
+    (row,) = [line for line in verb("workers", "list").stdout.splitlines() if line.startswith(queue)]
+    assert row.split()[1:4] == ["missing", "1", "4"]
+    assert verb("workers", "delete", queue).stdout == f"{queue} is forgotten\n"
+    assert queue not in {each["name"] for each in ask("workers", "list")}
+
+
 def test_the_tail_refuses_letters_that_nothing_has(verb: Verb) -> None:
     for wrong in ("ZZ", "SXY"):
         ended = verb("tail", "--state", wrong)

@@ -37,6 +37,19 @@ def test_it_can_be_shown_once(verb: Verb, ask: Callable[..., Any], queue: str) -
     assert queue in [row["queue"] for row in found]
 
 
+def test_it_says_why_a_queue_needs_a_person(verb: Verb, ask: Callable[..., Any], queue: str) -> None:
+    verb("queues", "create", f"{queue}-lost")
+    policy = (f"redrive_policy.dead_letter_queue={queue}-lost", "redrive_policy.max_receives=1")
+    verb("queues", "change", queue, *policy)
+    verb("publish", f"{queue}-lost", "a dead letter")
+    (found,) = ask("top", "--once", "--every", "0.1", "--count", "1000")
+    assert [row["why"] for row in found if row["queue"] == f"{queue}-lost"] == ["waiting for a decision"]
+    (row,) = [
+        line for line in verb("top", "--once", "--count", "1000").stdout.splitlines() if f"{queue}-lost" in line
+    ]
+    assert row.endswith("waiting for a decision")
+
+
 def test_a_pipe_without_once_is_a_usage_error(verb: Verb) -> None:
     ended = verb("top")
     assert (ended.returncode, "--once" in ended.stderr) == (2, True)

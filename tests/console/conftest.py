@@ -15,9 +15,9 @@ from tests.support.browser import started
 from tests.support.small_lake import write_minutes
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """For one module: playwright runs an event loop in this thread, and later tests run loops of their own."""
+    """For this folder: playwright runs an event loop in this thread, and later tests run loops of their own."""
     with started() as browser:
         yield browser
 
@@ -29,7 +29,7 @@ def call(broker: Broker, method: str, path: str, document: Any = None) -> Any:
     return answer.json() if answer.body else None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Orders that are consumed, some that have failed, delayed reports, a channel, schedules and versions."""
     lake, minute = tmp_path_factory.mktemp("tables") / "lake", int(time.time()) // 60 * 60

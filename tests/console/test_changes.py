@@ -80,14 +80,16 @@ def failed_in(broker: Broker, work: str, lost: str, reason: str) -> str:
 def test_a_redrive_names_its_target_warns_if_nobody_consumes_it_and_leads_there(
     browser: Browser, shop: Broker
 ) -> None:
-    work, lost = new_queue(shop), new_queue(shop)
+    work, lost, quiet = new_queue(shop), new_queue(shop), new_queue(shop)
     failed_in(shop, work, lost, "no route")
     with opened(browser) as page:
         show(page, shop, f"dead-letters/{lost}")
         page.get_by_role("button", name="Redrive …", exact=True).click()
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_role("textbox", name="To")).to_have_value(work)
-        expect(dialog).to_contain_text(f"{work}: nobody consumes it now")
+        dialog.get_by_role("textbox", name="To").fill(quiet)
+        dialog.get_by_role("textbox", name="To").blur()
+        expect(dialog).to_contain_text(f"{quiet}: nobody consumes it now")
         dialog.get_by_role("textbox", name="To").fill("nowhere")
         dialog.get_by_role("textbox", name="To").blur()
         expect(dialog).to_contain_text("nowhere: there is no such queue")

@@ -55,7 +55,7 @@ def test_the_cluster_shows_who_has_which_shard_and_why_one_cannot_be_reached(
     with opened(browser) as page:
         show(page, broker, "")
         page.keyboard.press("Control+k")
-        page.get_by_role("combobox").fill("cluster")
+        page.get_by_role("dialog").get_by_role("combobox").fill("cluster")
         page.keyboard.press("Enter")
         expect(page.get_by_text("2 workers, 4 shards")).to_be_visible()
         members = page.get_by_role("region", name="Members")

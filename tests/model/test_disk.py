@@ -71,3 +71,4 @@ def test_a_forecast_is_not_negative(log: int, free: int, written: float, retenti
     disk = Disk(log, 1, free, max(free, 1), written, retention, 1 << 60)
     assert (disk.full_in() or 0) >= 0
     assert disk.document()["warning"] == disk.warning()
+    assert bool(disk.advice()) == bool(disk.warning())

@@ -172,6 +172,7 @@ LISTS = {
     (b"v1/connections", 2): "/v1/connections",
     (b"v1/consumers", 2): "/v1/consumers",
     (b"v1/stats", 2): "/v1/stats",
+    (b"v1/identity", 2): "/v1/identity",
     (b"metrics", 1): "/metrics",
 }
 ENDLESS = (b"v1/stats", 3)  # As v1/stats, again and again.

@@ -8,11 +8,11 @@ import typer
 
 from penstock.cli import output, queues
 from penstock.cli.assignments import Settings, with_settings
-from penstock.cli.session import Session, Yes, verb
+from penstock.cli.session import Session, Yes, complete_queue, verb
 
 app = typer.Typer(help="Create, change, empty and delete channels.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The name of the channel.")]
+Name = Annotated[str, typer.Argument(help="The name of the channel.", autocompletion=complete_queue)]
 Topics = Annotated[
     list[str], typer.Option("--topic", help="A topic, or the beginning of topics: fruit.* (repeat it)")
 ]

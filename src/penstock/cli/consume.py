@@ -16,7 +16,7 @@ import typer
 
 from penstock.cli import messages, output
 from penstock.cli.exits import CommandError, Exit
-from penstock.cli.session import Session, verb
+from penstock.cli.session import Session, complete_queue, verb
 
 if TYPE_CHECKING:
     from penstock.client import Client, Message
@@ -36,7 +36,7 @@ class Form(StrEnum):
 @verb
 def consume(
     session: Session,
-    queue: Annotated[str, typer.Argument(help="The queue or channel.")],
+    queue: Annotated[str, typer.Argument(help="The queue or channel.", autocompletion=complete_queue)],
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many at most [default: 1]")] = None,
     every: Annotated[bool, typer.Option("--all", help="All, until the queue is empty.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="All, and wait for more until Ctrl-C.")] = False,

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from penstock.cli import messages, output
-from penstock.cli.session import Session, verb
+from penstock.cli.session import Session, complete_queue, verb
 
 
 @verb
 def peek(
     session: Session,
-    queue: Annotated[str, typer.Argument(help="The queue or channel.")],
+    queue: Annotated[str, typer.Argument(help="The queue or channel.", autocompletion=complete_queue)],
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 10,
     state: Annotated[str | None, typer.Option(help="ready, delayed, leased, kept or damaged.")] = None,
     watch: output.Watch = None,

@@ -15,7 +15,7 @@ import typer
 
 from penstock.cli import messages, output
 from penstock.cli.exits import CommandError, Exit
-from penstock.cli.session import Session, verb
+from penstock.cli.session import Session, complete_queue, verb
 from penstock.limits import BODY_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ _READ_BYTES = 1 << 20
 @verb
 def publish(
     session: Session,
-    queue: Annotated[str | None, typer.Argument(help="The queue. Leave it out if there is a --topic.")] = None,
+    queue: Annotated[
+        str | None,
+        typer.Argument(help="The queue. Leave it out if there is a --topic.", autocompletion=complete_queue),
+    ] = None,
     message: Annotated[
         str | None, typer.Argument(help="The message; @FILE for the content of a file; - or nothing for a pipe.")
     ] = None,

@@ -11,7 +11,7 @@ from penstock.cli import output
 from penstock.cli.assignments import Settings, texts, with_settings
 from penstock.cli.jobs import run_with_progress
 from penstock.cli.messages import duration
-from penstock.cli.session import Session, Yes, verb
+from penstock.cli.session import Session, Yes, complete_queue, verb
 from penstock.renamed import SETTINGS, with_old_names
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Create, change, empty and delete queues.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The name of the queue.")]
+Name = Annotated[str, typer.Argument(help="The name of the queue.", autocompletion=complete_queue)]
 _COUNTS = ("messages", "ready", "leased", "delayed", "kept", "damaged")
 
 
@@ -128,8 +128,16 @@ def purge_with_progress(session: Session, name: str, yes: bool) -> None:
 @verb
 def redrive(
     session: Session,
-    name: Annotated[str, typer.Argument(help="The queue to take messages from, such as a dead-letter queue.")],
-    to: Annotated[str | None, typer.Option(help="The queue to move them to [default: where each came from]")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="The queue to take messages from, such as a dead-letter queue.", autocompletion=complete_queue
+        ),
+    ],
+    to: Annotated[
+        str | None,
+        typer.Option(help="The queue to move them to [default: where each came from]", autocompletion=complete_queue),
+    ] = None,
     filters: Annotated[
         list[str] | None,
         typer.Option(

@@ -10,7 +10,7 @@ import typer
 from penstock.cli import output
 from penstock.cli.assignments import Settings, with_settings
 from penstock.cli.exits import CommandError, Exit
-from penstock.cli.session import Session, Yes, verb
+from penstock.cli.session import Session, Yes, complete_queue, verb
 
 if TYPE_CHECKING:
     from penstock.client.results import Schedule
@@ -79,7 +79,7 @@ def create(
     session: Session,
     name: Name,
     settings: Settings = None,
-    queue: Annotated[str | None, typer.Option(help="The queue to publish to.")] = None,
+    queue: Annotated[str | None, typer.Option(help="The queue to publish to.", autocompletion=complete_queue)] = None,
     topic: Annotated[list[str] | None, typer.Option(help="Or a topic. May be repeated.")] = None,
     message: Annotated[str, typer.Option(help="The message.")] = "",
     cron: Annotated[str | None, typer.Option(help="Five fields: '30 2 * * mon-fri'")] = None,

@@ -9,14 +9,16 @@ import typer
 
 from penstock.cli import messages
 from penstock.cli.exits import Exit
-from penstock.cli.session import Session, verb
+from penstock.cli.session import Session, complete_queue, verb
 
 
 @verb
 def search(
     session: Session,
     text: Annotated[str | None, typer.Argument(help="What the message contains.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Only this queue or channel.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="Only this queue or channel.", autocompletion=complete_queue)
+    ] = None,
     topic: Annotated[str | None, typer.Option(help="A topic, or the beginning of one: fruit.*")] = None,
     state: Annotated[str | None, typer.Option(help="ready, delayed, leased, kept, damaged, or letters.")] = None,
     object_: Annotated[str | None, typer.Option("--object", help="What it is about.")] = None,

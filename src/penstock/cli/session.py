@@ -14,11 +14,13 @@ import typer
 
 from penstock.cli.exits import CommandError, Exit
 from penstock.cli.profiles import DEFAULT_URL, KEYS, Target, target
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.client import Client
 
 _CONNECT_SECONDS_MAX = 5.0
+_COMPLETE_SECONDS_MAX = 1.0
 
 _Url = Annotated[
     str | None, typer.Option("--url", help=f"The broker [env: PENSTOCK_URL, or the profile, or {DEFAULT_URL}]")
@@ -39,6 +41,21 @@ _CertificateKey = Annotated[
     typer.Option("--certificate-key", help="Its key, if it is not in the same file [env: PENSTOCK_CERTIFICATE_KEY]"),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output, and nothing else there.")]
+
+
+def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names of queues that begin so, for the shell. Nothing, if the broker does not say."""
+    from penstock.client import Client
+
+    try:
+        where = target({key: ctx.params.get(key) for key in ("profile", *KEYS)})
+        with Client(**where.options, timeout=_COMPLETE_SECONDS_MAX) as client:
+            return [name for name in client.queue_names(incomplete) if name.startswith(incomplete)]
+    except PenstockError:
+        return []
+
+
+QueueName = Annotated[str | None, typer.Argument(help="Only this queue.", autocompletion=complete_queue)]
 _COMMON = [
     Parameter("url", Parameter.KEYWORD_ONLY, default=None, annotation=_Url),
     Parameter("token", Parameter.KEYWORD_ONLY, default=None, annotation=_Token),

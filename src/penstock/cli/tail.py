@@ -10,7 +10,7 @@ import typer
 from penstock.cli import messages, output
 from penstock.cli.exits import CommandError, Exit
 from penstock.cli.letters import STYLES, WORDS
-from penstock.cli.session import Session, verb
+from penstock.cli.session import Session, complete_queue, verb
 
 if TYPE_CHECKING:
     from penstock.client import Event
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def tail(
     session: Session,
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", "-q", help="Only this queue. May be repeated.")
+        list[str] | None,
+        typer.Option("--queue", "-q", help="Only this queue. May be repeated.", autocompletion=complete_queue),
     ] = None,
     topic: Annotated[list[str] | None, typer.Option(help="Only messages with this topic: fruit.*")] = None,
     state: Annotated[str | None, typer.Option(help="Only events with one of these letters, such as SXE.")] = None,

@@ -6,7 +6,8 @@ import contextlib
 import select
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -17,17 +18,19 @@ from penstock.cli.messages import duration
 from penstock.cli.session import Session, verb
 
 if TYPE_CHECKING:
-    from penstock.client import Queue
+    from penstock.client import Client, Queue
 
-COLUMNS = ("queue", "in/s", "out/s", "messages", "ready", "leased", "delayed", "oldest")
+COLUMNS = ("queue", "in/s", "out/s", "messages", "ready", "leased", "delayed", "oldest", "why")
+_NO_REASONS: Mapping[str, str] = MappingProxyType({})
 
 
 class Rate(NamedTuple):
-    """A queue, and how many messages entered and left it a second."""
+    """A queue, how many messages entered and left it a second, and why it needs a person, if it does."""
 
     queue: Queue
     entered: float
     left: float
+    why: str = ""
 
 
 @verb
@@ -41,7 +44,7 @@ def top(
     if not (once or session.as_json or sys.stdout.isatty()):
         raise CommandError("this is not a terminal; add --once or --json", Exit.USAGE)
     with session.client() as client:
-        looks = _looks(client.queues.list, seconds)
+        looks = _looks(client, seconds)
         if session.as_json:
             _stream(looks, count, once)
         elif once:
@@ -50,20 +53,25 @@ def top(
             _live(session.target.url.text, looks, count)
 
 
-def _looks(look: Any, seconds: float) -> Iterator[list[Rate]]:
+def _looks(client: Client, seconds: float) -> Iterator[list[Rate]]:
     """Rates, from one look to the next. Between two of them a key may end it."""
-    before, at = look(), time.monotonic()
+    before, at = client.queues.list(), time.monotonic()
     while not _quit_pressed(seconds):
-        now, then = look(), time.monotonic()
-        yield rates(before, now, then - at)
+        now, then = client.queues.list(), time.monotonic()
+        yield rates(before, now, then - at, {trouble.queue: trouble.text for trouble in client.troubles()})
         before, at = now, then
 
 
-def rates(before: list[Queue], now: list[Queue], seconds: float) -> list[Rate]:
-    """The busiest queues first, then the fullest."""
+def rates(before: list[Queue], now: list[Queue], seconds: float, why: Mapping[str, str] = _NO_REASONS) -> list[Rate]:
+    """The busiest queues first, then the fullest. `why`: the reasons of those that need a person."""
     known = {queue.name: queue for queue in before}
     found = [
-        Rate(queue, (entered(queue) - entered(old)) / seconds, (left(queue) - left(old)) / seconds)
+        Rate(
+            queue,
+            (entered(queue) - entered(old)) / seconds,
+            (left(queue) - left(old)) / seconds,
+            why.get(queue.name, ""),
+        )
         for queue in now
         for old in (known.get(queue.name, queue),)
     ]
@@ -82,7 +90,14 @@ def row(rate: Rate) -> tuple[Any, ...]:
     """A queue in the table."""
     status = rate.queue.status
     counts = (status.messages, status.ready, status.leased, status.delayed)
-    return (rate.queue.name, round(rate.entered), round(rate.left), *counts, duration(status.oldest_message_age))
+    return (
+        rate.queue.name,
+        round(rate.entered),
+        round(rate.left),
+        *counts,
+        duration(status.oldest_message_age),
+        rate.why,
+    )
 
 
 def _stream(looks: Iterator[list[Rate]], count: int, once: bool) -> None:
@@ -97,7 +112,7 @@ def _live(url: str, looks: Iterator[list[Rate]], count: int) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    numbers = [False] + [True] * 6 + [False]
+    numbers = [False] + [True] * 6 + [False, False]
     waiting = Text(f"{url}   looking …", style="dim")
     with _keys(), Live(waiting, console=Console(highlight=False), screen=True, auto_refresh=False) as live:
         for found in looks:

@@ -38,10 +38,12 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "tail": Verb("tail", "Watch what happens to messages."),
         "peek": Verb("peek", "Look at the messages of a queue, and touch nothing."),
         "search": Verb("search", "Find messages that queues hold."),
-        "message": Verb("message", "Show everything that happened to a message."),
+        "message": Verb("message", "Show everything that happened to a message; delete some, or send them back."),
     },
     "Manage": {
-        "top": Verb("top", "Watch queues fill and empty."),
+        "top": Verb("top", "Watch queues fill and empty, and why they do."),
+        "consumers": Verb("consumers", "Show who takes messages, and how fast."),
+        "workers": Verb("workers", "Show the workers of tasks, and those that are missing."),
         "queues": Verb("queues", "Create, change, empty and delete queues."),
         "channels": Verb("channels", "Create, change, empty and delete channels."),
         "schedules": Verb("schedules", "Publish messages by the calendar or at an interval."),
@@ -74,6 +76,12 @@ class VerbGroup(TyperGroup):
     """Verbs of the command line, or of one thing, such as queues. Old names of verbs work, and are in no list."""
 
     place = ""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # What is no verb of `message` is the id of one, which is to be shown.
+        if self.name == "message" and args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         place = self.place or f"penstock {self.name} "

@@ -184,6 +184,9 @@ class Client(Blocking[Core[Sent, Message]]):
     message = blocking(_Core.message)
     delete_message = blocking(_Core.delete_message)
     redrive = blocking(_Core.redrive)
+    troubles = blocking(_Core.troubles)
+    consumers = blocking(_Core.consumers)
+    queue_names = blocking(_Core.queue_names)
     health = blocking(_Core.health)
     metrics = blocking(_Core.metrics)
 

@@ -297,6 +297,34 @@ class WorkerState(Struct, frozen=True, kw_only=True):
     missing: bool
 
 
+class ConsumerState(Struct, frozen=True, kw_only=True):
+    """Who takes messages of a queue, and how fast (`docs/native/administration.md`). `oldest_lease`: when it took
+    the message that it has had longest, in seconds since the epoch."""
+
+    consumer: str | None
+    queue: str
+    taken_per_minute: float = 0.0
+    seconds_p50: float | None = None
+    seconds_p99: float | None = None
+    times: int = 0
+    leases: int = 0
+    oldest_lease: float | None = None
+    waiting: int = 0
+    retried_per_minute: float = 0.0
+    failed_per_minute: float = 0.0
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """A queue that needs a person: why, in one word and in a sentence."""
+
+    queue: str
+    reason: str
+    text: str
+    messages: int = 0
+    growth: int | None = None
+    ready_since: float | None = None
+
+
 class ScheduleChanges(TypedDict, total=False):
     """What can be changed of a schedule. None takes a field away."""
 

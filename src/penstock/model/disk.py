@@ -35,7 +35,11 @@ class Disk(NamedTuple):
     free_falls_per_day: float | None = None  # In bytes, because of the log and of other files; None: not known yet.
 
     def document(self) -> dict[str, Any]:
-        return self._asdict() | {"full_in_seconds": self.full_in(), "warning": self.warning()}
+        return self._asdict() | {
+            "full_in_seconds": self.full_in(),
+            "warning": self.warning(),
+            "advice": self.advice(),
+        }
 
     def full_in(self) -> float | None:
         """When the disk will be full, in seconds. None: never at this rate, because old events are removed in time,
@@ -67,6 +71,15 @@ class Disk(NamedTuple):
                 f"the disk has {self.free_bytes / (1 << 30):.1f} GiB of {self.total_bytes / (1 << 30):.0f} GiB left"
             )
         return ""
+
+    def advice(self) -> str:
+        """What to do about the warning; empty if there is none. It names the log only if the log is the cause."""
+        full_in = self.full_in()
+        if full_in is not None and full_in < TIGHT_SECONDS:
+            return "Lower log.retention_seconds or log.retention_bytes, or make room."
+        if self.filled_in() is not None:
+            return "Find out what else writes to this disk (du), and make room: the log is not the cause."
+        return "Make room on this disk." if self.warning() else ""
 
     def _rate(self) -> str:
         if self.measured_seconds >= HOUR_SECONDS - SAMPLE_SECONDS:

@@ -229,6 +229,7 @@ SUBJECTS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/cluster", 2): _always(ADMINISTER),
     (b"v1/lake", 3): Row(_reads_or_all),
     **dict.fromkeys([(b"v1/connections", 2), (b"v1/consumers", 2), (b"v1/stats", 2), (b"v1/stats", 3)], NOTHING),
+    (b"v1/identity", 2): NOTHING,
     # Pages
     **dict.fromkeys([(b"health", 1), (b"metrics", 1), (b"openapi.json", 1), (b"asyncapi.json", 1)], NOTHING),
     **dict.fromkeys([(b"", 1), (b"console", 2), (b"console", 3)], NOTHING),

@@ -110,7 +110,7 @@ def _delay(figures: Figures, known: Known, now: float) -> Row | None:
     if trend and grown:
         return _row(figures, "growing", figures.ready, f"{grown}: {known.slow_in(name) or _cause(figures, trend)}")
     if figures.failed:
-        return _row(figures, "failing", figures.ready, "messages fail")
+        return _row(figures, "failing", figures.ready, f"{_rate(figures.failed)} use up their deliveries")
     if figures.delayed >= RUSH_MESSAGES and (more := known.retries_of(name)) >= max(
         RUSH_MESSAGES, figures.delayed / 5
     ):

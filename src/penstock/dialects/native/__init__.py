@@ -42,6 +42,7 @@
 | /v1/connections | GET | about |
 | /v1/consumers | GET | consumers |
 | /v1/settings | GET | about |
+| /v1/identity | GET | about |
 | /v1/cluster | GET | cluster |
 | /v1/stage/<query> | GET | spark.staging |
 | /v1/stage/<query>/<batch> | DELETE | spark.staging |

@@ -1,4 +1,4 @@
-"""Connections and settings of the broker in the native API. `docs/native/administration.md` has it in prose."""
+"""Connections, settings, and who asks, in the native API. `docs/native/administration.md` has it in prose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from penstock.dialects.native.parameters import number, parameters
 from penstock.dialects.wire import http
 from penstock.limits import INT32_MAX, PAGE_DEFAULT, PAGE_MAX
-from penstock.model.access import EVERY_NAME, Need, Verb
+from penstock.model.access import EVERY_NAME, SOME_NAME, Need, Verb
 from penstock.model.connections import ConnectionList, ListConnections
 
 _ADMIN: Need = ((Verb.ADMIN,), EVERY_NAME)
@@ -22,6 +22,7 @@ class About:
         self.routes: http.Routes = {
             (b"v1/connections", 2): {b"GET": self._connections, b"HEAD": self._connections},
             (b"v1/settings", 2): {b"GET": self._list_settings, b"HEAD": self._list_settings},
+            (b"v1/identity", 2): {b"GET": _identity, b"HEAD": _identity},
         }
 
     def _connections(self, request: http.Request, _: bytes) -> http.Awaited:
@@ -36,6 +37,21 @@ class About:
     def _list_settings(self, request: http.Request, _: bytes) -> http.Response:
         parameters(request)
         return http.json_response(200, {"settings": self._settings()}, b"Cache-Control: no-store\r\n")
+
+
+def _identity(request: http.Request, _: bytes) -> http.Response:
+    """Who asks, and what that client may do somewhere: what to offer it at all."""
+    parameters(request)
+    access = request.access
+    document = {
+        "name": access.name or None,
+        "kind": access.kind,
+        "scopes": [scope.text for scope in access.scopes],
+        "verbs": [verb for verb in Verb if access.may(verb, SOME_NAME)],
+        "administrator": access.sees_all,
+        "reads_audit": access.reads("_audit"),
+    }
+    return http.json_response(200, document, b"Cache-Control: no-store\r\n")
 
 
 def _document(end: int, found: ConnectionList) -> http.Response:

@@ -8,9 +8,10 @@ const KEY = "penstock.token";
 export const wantsToken = signal(false);
 
 /** What the page knows of the broker from the start. */
-export const facts = JSON.parse(
-  /** @type {HTMLMetaElement} */ (document.querySelector("meta[name=penstock]")).content,
-);
+export const facts = JSON.parse(/** @type {HTMLMetaElement} */ (document.querySelector("meta[name=penstock]")).content);
+
+/** Why the token was refused. */
+export const refusal = signal("");
 
 export class ApiError extends Error {
   /** @param {number} status @param {string} message @param {string} [code] */
@@ -33,7 +34,8 @@ export const hasToken = () => sessionStorage.getItem(KEY) !== null;
 /**
  * The answer to a request, as JSON; null if it has no body.
  * @param {string} path
- * @param {{method?: string, json?: any, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal}} [options]
+ * @param {{method?: string, json?: any, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal}}
+ * [options]
  * @returns {Promise<any>}
  */
 export async function api(path, options = {}) {
@@ -45,7 +47,8 @@ export async function api(path, options = {}) {
 /**
  * The answer itself. Throws `ApiError` with the broker's own sentence.
  * @param {string} path
- * @param {{method?: string, json?: any, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal}} options
+ * @param {{method?: string, json?: any, body?: BodyInit, headers?: Record<string, string>, signal?: AbortSignal}}
+ * options
  */
 export async function send(path, { method = "GET", json, body, headers = {}, signal: abort } = {}) {
   const token = sessionStorage.getItem(KEY);
@@ -66,13 +69,16 @@ export async function send(path, { method = "GET", json, body, headers = {}, sig
     throw new ApiError(0, "The broker does not answer. Is it running?");
   }
   if (answer.ok) return answer;
-  if (answer.status === 401) wantsToken.set(true);
   const text = await answer.text();
   let told;
   try {
     told = JSON.parse(text);
   } catch {
     told = { error: text };
+  }
+  if (answer.status === 401) {
+    refusal.set(told.error || "it is not known");
+    wantsToken.set(true);
   }
   throw new ApiError(answer.status, told.error || answer.statusText, told.code);
 }
@@ -95,7 +101,10 @@ export async function follow(path, take, abort) {
     const events = (rest + decoder.decode(value, { stream: true })).split("\n\n");
     rest = events.pop() || "";
     for (const event of events) {
-      const data = event.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6));
+      const data = event
+        .split("\n")
+        .filter((line) => line.startsWith("data: "))
+        .map((line) => line.slice(6));
       if (data.length) take(JSON.parse(data.join("\n")));
     }
   }

@@ -11,6 +11,7 @@ const PICTURES = dictionary({
 });
 const HEX_BYTES_MAX = 4096;
 const PREVIEW_LETTERS = 400;
+const PREVIEWS = 5;
 
 /**
  * @typedef {{message?: any, message_base64?: string, mimeType?: string}} Body
@@ -27,11 +28,51 @@ function bytesOf(body) {
   return Uint8Array.from(atob(body.message_base64), (each) => each.charCodeAt(0));
 }
 
+/**
+ * What somebody has typed: JSON where it is JSON, unless another type was asked for.
+ * @param {string} text
+ * @param {string|undefined} type
+ */
+export function bodyFrom(text, type) {
+  if (type && !type.includes("json")) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/**
+ * What is wrong with a body that begins like JSON, or was said to be; empty if nothing is.
+ * @param {any} text
+ * @param {string|undefined} type
+ */
+export function wrongJson(text, type) {
+  if (typeof text !== "string" || (type ? !type.includes("json") : !/^\s*[[{]/.test(text))) return "";
+  try {
+    JSON.parse(text);
+    return "";
+  } catch (error) {
+    return /** @type {Error} */ (error).message;
+  }
+}
+
 /** The body in one line, for a table. @param {Body} body */
 export function preview(body) {
   if (body.message_base64 !== undefined) return `${body.mimeType || "bytes"}, ${sizeOf(bytesOf(body).length)}`;
   const text = typeof body.message === "string" ? body.message : JSON.stringify(body.message);
   return text === undefined ? "–" : text.slice(0, PREVIEW_LETTERS);
+}
+
+/**
+ * The first of some messages, so that nobody acts on them unseen.
+ * @param {any[]} rows
+ * @param {number} total
+ */
+export function previews(rows, total) {
+  const shown = rows.slice(0, PREVIEWS).map((row) => h("li", { class: "mono" }, preview(row)));
+  const more = total - shown.length;
+  return h("ul", { class: "previews" }, shown, more > 0 && h("li", { class: "quiet" }, `and ${count(more)} more`));
 }
 
 /** @param {Body} body */
@@ -41,7 +82,8 @@ export function bodyView(body) {
   const views = {};
   const picture = pictureType(body, data);
   if (picture) views.Picture = () => pictureView(data, picture);
-  if (body.message !== null && typeof body.message === "object") views.Tree = () => h("div", { class: "tree" }, tree(body.message));
+  if (body.message !== null && typeof body.message === "object")
+    views.Tree = () => h("div", { class: "tree" }, tree(body.message));
   if (body.message !== undefined) views.Text = () => h("pre", { tabindex: 0 }, textOf(body));
   views.Hex = () => h("pre", { tabindex: 0 }, hex(data));
   const place = h("div", { role: "tabpanel" });
@@ -53,7 +95,17 @@ export function bodyView(body) {
   };
   choose(names[0]);
   const facts = h("span", { class: "quiet" }, `${body.mimeType || "no content type"} · ${sizeOf(data.length)}`);
-  return h("div", { class: "code body" }, h("div", { class: "bar" }, h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the body" }, tabs), facts), place);
+  return h(
+    "div",
+    { class: "code body" },
+    h(
+      "div",
+      { class: "bar" },
+      h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the body" }, tabs),
+      facts,
+    ),
+    place,
+  );
 }
 
 /** The type of a picture whose first bytes agree with it. @param {Body} body @param {Uint8Array} data */
@@ -66,7 +118,11 @@ function pictureType(body, data) {
 /** @param {Uint8Array} data @param {string} type */
 function pictureView(data, type) {
   const address = URL.createObjectURL(new Blob([/** @type {any} */ (data)], { type }));
-  return h("img", { src: address, onload: () => URL.revokeObjectURL(address), alt: "The body of the message as a picture" });
+  return h("img", {
+    src: address,
+    onload: () => URL.revokeObjectURL(address),
+    alt: "The body of the message as a picture",
+  });
 }
 
 /** @param {any} value @param {string} [name] @returns {Element} */
@@ -75,7 +131,12 @@ function tree(value, name) {
   if (value === null || typeof value !== "object") return h("div", { class: "leaf" }, member, JSON.stringify(value));
   const entries = Object.entries(value);
   const size = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;
-  return h("details", { open: entries.length <= 50 }, h("summary", {}, member, h("span", { class: "quiet" }, size)), entries.map(([key, each]) => tree(each, key)));
+  return h(
+    "details",
+    { open: entries.length <= 50 },
+    h("summary", {}, member, h("span", { class: "quiet" }, size)),
+    entries.map(([key, each]) => tree(each, key)),
+  );
 }
 
 /** @param {Uint8Array} data */

@@ -1,4 +1,7 @@
-/** Small charts, of the last hour if nothing else is asked for. All charts of a page have the same time axis, and point to the same moment. */
+/**
+ * Small charts, of the last hour if nothing else is asked for. All charts of a page have the same time axis, and point
+ * to the same moment.
+ */
 
 import { h, svg } from "./dom.js";
 import { time as clock } from "./format.js";
@@ -32,12 +35,25 @@ function pathOf(times, values, { from, top, width, height, seconds = HOUR, gap =
   return path;
 }
 
-/** The times in which no line has a value, as one area. @param {number[]} times @param {(number|null)[][]} columns @param {{from: number, width: number, height: number, seconds: number, gap: number}} frame */
+/**
+ * The times in which no line has a value, as one area.
+ * @param {number[]} times
+ * @param {(number|null)[][]} columns
+ * @param {{from: number, width: number, height: number, seconds: number, gap: number}} frame
+ */
 function gapsOf(times, columns, { from, width, height, seconds, gap }) {
-  const measured = times.filter((each, at) => each >= from && columns.some((column) => column[at] !== null && column[at] !== undefined));
+  const measured = times.filter(
+    (each, at) => each >= from && columns.some((column) => column[at] !== null && column[at] !== undefined),
+  );
   const moments = [from, ...measured, from + seconds];
   const x = (/** @type {number} */ moment) => (((moment - from) / seconds) * width).toFixed(1);
-  return moments.map((moment, at) => (at && moment - moments[at - 1] > gap ? `M${x(moments[at - 1])} 0H${x(moment)}V${height}H${x(moments[at - 1])}Z` : "")).join("");
+  return moments
+    .map((moment, at) =>
+      at && moment - moments[at - 1] > gap
+        ? `M${x(moments[at - 1])} 0H${x(moment)}V${height}H${x(moments[at - 1])}Z`
+        : "",
+    )
+    .join("");
 }
 
 /** How long a time is shown: an hour, or since the first value if the broker is young. @param {number[]} times */
@@ -51,7 +67,8 @@ function roundUp(highest, least) {
 }
 
 /** @param {(number|null)[][]} columns */
-const highestOf = (columns) => columns.reduce((most, values) => values.reduce((best, value) => Math.max(best || 0, value || 0), most) || 0, 0);
+const highestOf = (columns) =>
+  columns.reduce((most, values) => values.reduce((best, value) => Math.max(best || 0, value || 0), most) || 0, 0);
 
 /**
  * A line without axes, for a table or a tile.
@@ -69,14 +86,25 @@ export function sparkline(read, label) {
     const from = (times.at(-1) || 0) - seconds;
     line.setAttribute("d", pathOf(times, values, { from, top, width, height: height - 2, seconds }));
   });
-  return svg("svg", { class: "spark", viewBox: `0 -1 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, line);
+  return svg(
+    "svg",
+    {
+      class: "spark",
+      viewBox: `0 -1 ${width} ${height}`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": label,
+    },
+    line,
+  );
 }
 
 /**
  * A chart with a scale, a legend and the values of the moment that is pointed at.
  * @param {{title: string, lines: {field: string, label: string, class: string}[], format: (value: any) => string,
  *          read: () => import("./live.js").Series, least?: number, seconds?: number, gap?: number}} options
- * `least`: the scale goes at least so far. `seconds`: how long a time is shown; by default the last hour. `gap`: where so much time is missing, nothing is drawn.
+ * `least`: the scale goes at least so far. `seconds`: how long a time is shown; by default the last hour. `gap`: where
+ * so much time is missing, nothing is drawn.
  */
 export function chart({ title, lines, format, read, least = 1, seconds, gap = GAP_SECONDS }) {
   const [width, height] = [600, 120];
@@ -87,6 +115,7 @@ export function chart({ title, lines, format, read, least = 1, seconds, gap = GA
   const shaded = h("span", {});
   const began = h("span", {});
   const ended = h("span", {}, "now");
+  const middle = h("span", {});
   let from = 0;
   let span = HOUR;
   effect(() => {
@@ -95,12 +124,16 @@ export function chart({ title, lines, format, read, least = 1, seconds, gap = GA
     const top = roundUp(highestOf(columns), least);
     span = seconds ?? spanOf(times);
     from = (times.at(-1) || Date.now() / 1000) - span;
-    columns.forEach((column, at) => paths[at].setAttribute("d", pathOf(times, column, { from, top, width, height, seconds: span, gap })));
+    columns.forEach((column, at) =>
+      paths[at].setAttribute("d", pathOf(times, column, { from, top, width, height, seconds: span, gap })),
+    );
     const gaps = gapsOf(times, columns, { from, width, height, seconds: span, gap });
     unmeasured.setAttribute("d", gaps);
     shaded.textContent = gaps && "shaded: not measured";
     highest.textContent = format(top);
-    began.textContent = clock(from).slice(span > DAY ? 0 : -8, -3);
+    const label = (/** @type {number} */ moment) => clock(moment).slice(span > DAY ? 0 : -8, -3);
+    began.textContent = label(from);
+    middle.textContent = label(from + span / 2);
   });
   effect(() => {
     const moment = pointed();
@@ -122,9 +155,29 @@ export function chart({ title, lines, format, read, least = 1, seconds, gap = GA
     const box = drawing.getBoundingClientRect();
     pointed.set(from + ((event.clientX - box.left) / box.width) * span);
   };
-  const plot = h("div", { class: "plot", onpointermove: point, onpointerleave: () => pointed.set(null) }, highest, drawing);
-  const legend = lines.map((line) => h("span", { class: `key ${line.class}` }, line.label, " ", h("b", {}, () => format(valueAt(read(), line.field, gap)))));
-  return h("figure", { class: "chart" }, h("figcaption", {}, title, h("span", { class: "legend" }, legend)), plot, h("div", { class: "axis" }, began, shaded, ended));
+  const plot = h(
+    "div",
+    { class: "plot", onpointermove: point, onpointerleave: () => pointed.set(null) },
+    highest,
+    drawing,
+  );
+  const legend = lines.map((line) =>
+    h(
+      "span",
+      { class: `key ${line.class}` },
+      line.label,
+      " ",
+      h("b", {}, () => format(valueAt(read(), line.field, gap))),
+    ),
+  );
+  return h(
+    "figure",
+    { class: "chart" },
+    h("figcaption", {}, title, h("span", { class: "legend" }, legend)),
+    plot,
+    h("div", { class: "axis" }, began, middle, ended),
+    h("div", { class: "quiet" }, shaded),
+  );
 }
 
 /**

@@ -21,7 +21,12 @@ export function curl(method, path, json) {
 
 /** A program with a client. @param {...string} lines */
 export function python(...lines) {
-  return ["from penstock import Client", "", `with Client(${JSON.stringify(location.origin)}) as client:`, ...lines.map((line) => `    ${line}`)].join("\n");
+  return [
+    "from penstock import Client",
+    "",
+    `with Client(${JSON.stringify(location.origin)}) as client:`,
+    ...lines.map((line) => `    ${line}`),
+  ].join("\n");
 }
 
 /** JSON as Python writes it. @param {any} value @returns {string} */
@@ -29,6 +34,19 @@ export function literal(value) {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
-  if (typeof value === "object") return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${literal(each)}`).join(", ")}}`;
+  if (typeof value === "object")
+    return `{${Object.entries(value)
+      .map(([name, each]) => `${JSON.stringify(name)}: ${literal(each)}`)
+      .join(", ")}}`;
   return JSON.stringify(value);
+}
+
+/** A command of ours. @param {...string} words */
+export function cli(...words) {
+  const plain = (/** @type {string} */ word) => (/^[\w@%+=:,./*-]+$/.test(word) ? word : quoted(word));
+  const where =
+    location.origin === "http://127.0.0.1:7843" || location.origin === "http://localhost:7843"
+      ? []
+      : ["--url", location.origin];
+  return ["penstock", ...words, ...where].map(plain).join(" ");
 }

@@ -11,7 +11,16 @@ const PAGE = 50;
 const FIRST_SECONDS = 60; // The part of the log that is looked at first, before its end.
 const PART_MS = 2000; // A part of the log takes about so long.
 const SHORTEST_SECONDS = 0.001;
-const ENDS = dictionary({ X: "completed", K: "handed over", E: "failed", I: "invalid", N: "not interested", Z: "expired", D: "deleted", U: "unchanged" });
+const ENDS = dictionary({
+  X: "completed",
+  K: "handed over",
+  E: "failed",
+  I: "invalid",
+  N: "not interested",
+  Z: "expired",
+  D: "deleted",
+  U: "unchanged",
+});
 const TONES = dictionary({ E: "bad", I: "bad", D: "bad", Z: "soon", N: "soon" });
 
 /** @typedef {{since: string, until: string, signal: AbortSignal}} Part */
@@ -30,7 +39,15 @@ export function finishedList(query) {
   const draw = (/** @type {AbortController|null} */ running) => {
     show(status, walk.words(rows.length, running !== null));
     show(list, rows.length ? table("Finished messages", COLUMNS, rows) : null);
-    show(foot, status, running ? button("Stop", () => running.abort()) : walk.isOver ? null : button(rows.length ? "Look for more" : "Go on", look));
+    show(
+      foot,
+      status,
+      running
+        ? button("Stop", () => running.abort())
+        : walk.isOver
+          ? null
+          : button(rows.length ? "Look for more" : "Go on", look),
+    );
   };
   const look = async () => {
     const running = new AbortController();
@@ -47,7 +64,8 @@ export function finishedList(query) {
       draw(null);
     } catch (error) {
       draw(null);
-      if (!running.signal.aborted) show(status, h("span", { class: "problem", role: "alert" }, /** @type {Error} */ (error).message));
+      if (!running.signal.aborted)
+        show(status, h("span", { class: "problem", role: "alert" }, /** @type {Error} */ (error).message));
     }
   };
   look();
@@ -80,7 +98,10 @@ class Walk {
     const since = Math.max(this.begin, this.reached - this.seconds);
     const began = performance.now();
     const { text, queue, topic } = this.query;
-    const found = await eventsOf({ text, queue, topic, state: "L", since: since.toFixed(6), until: this.reached.toFixed(6), limit: PAGE }, signal);
+    const found = await eventsOf(
+      { text, queue, topic, state: "L", since: since.toFixed(6), until: this.reached.toFixed(6), limit: PAGE },
+      signal,
+    );
     if (found.length === PAGE && this.reached - since > SHORTEST_SECONDS) {
       this.seconds = (this.reached - since) / 4; // There may be newer ones: they come first.
       return [];
@@ -88,15 +109,24 @@ class Walk {
     const took = performance.now() - began;
     this.reached = Number(since.toFixed(6));
     this.seconds *= took < PART_MS / 2 ? 4 : took > PART_MS ? 0.5 : 1;
-    return found.reverse().filter((event) => ["object", "key"].every((name) => !this.query[name] || event[name] === this.query[name]));
+    return found
+      .reverse()
+      .filter((event) => ["object", "key"].every((name) => !this.query[name] || event[name] === this.query[name]));
   }
 
   /** @param {number} found @param {boolean} isRunning */
   words(found, isRunning) {
     const number = found ? plural(found, "message") : "none";
     if (this.begin === null) return isRunning ? "Searching the Event Log …" : "The search was stopped.";
-    if (this.isOver) return `${found ? number : "No finished message matches"}. The Event Log was looked through back to ${this.query.since ? "the time that you gave" : `its first event, ${time(this.begin)}`}.`;
-    return `${isRunning ? "Searching the Event Log" : "Looked through the Event Log"} back to ${time(this.reached)}, it begins ${time(this.begin)}: ${number} so far${isRunning ? " …" : "."}`;
+    if (this.isOver)
+      return (
+        `${found ? number : "No finished message matches"}. The Event Log was looked through back to ` +
+        `${this.query.since ? "the time that you gave" : `its first event, ${time(this.begin)}`}.`
+      );
+    return (
+      `${isRunning ? "Searching the Event Log" : "Looked through the Event Log"} back to ` +
+      `${time(this.reached)}, it begins ${time(this.begin)}: ${number} so far${isRunning ? " …" : "."}`
+    );
   }
 }
 
@@ -121,14 +151,24 @@ async function endOf({ id }) {
   if (isQueued && end?.to_id !== ids.at(-1)) return null;
   if (!end) return { state: "", words: "gone" };
   const words = end.to_queue ? "dead-lettered" : ENDS[end.state];
-  return { state: end.state, words, by: end.consumer, time: end.time, to: end.to_queue, reason: end.reason || reasonOf(found.consumed) };
+  return {
+    state: end.state,
+    words,
+    by: end.consumer,
+    time: end.time,
+    to: end.to_queue,
+    reason: end.reason || reasonOf(found.consumed),
+  };
 }
 
 /** The ids of a message, one for each queue that it was moved to. @param {string} id @param {any[]} events */
 function idsOf(id, events) {
   const ids = [id];
   for (const event of events) {
-    const isMoved = event.state === "E" ? event.id === ids.at(-1) && event.to_id : event.state === "Q" && event.to_id === ids.at(-1) && event.id;
+    const isMoved =
+      event.state === "E"
+        ? event.id === ids.at(-1) && event.to_id
+        : event.state === "Q" && event.to_id === ids.at(-1) && event.id;
     if (isMoved) ids.push(isMoved);
   }
   return ids;
@@ -143,7 +183,14 @@ const COLUMNS = [
   { label: "Queue", minor: true, cell: (row) => (row.queue ? queueLink(row.queue) : "–") },
   { label: "Body", grow: true, cell: (row) => h("span", { class: "preview mono", title: preview(row) }, preview(row)) },
   { label: "Published", minor: true, cell: (row) => time(row.time) },
-  { label: "Became", cell: ({ end }) => [badge(end.words, TONES[end.state] || ""), end.to && [" → ", queueLink(end.to)], end.reason && h("div", { class: "wrap quiet" }, end.reason)] },
+  {
+    label: "Became",
+    cell: ({ end }) => [
+      badge(end.words, TONES[end.state] || ""),
+      end.to && [" → ", queueLink(end.to)],
+      end.reason && h("div", { class: "wrap quiet" }, end.reason),
+    ],
+  },
   { label: "By", cell: ({ end }) => end.by || "–" },
   { label: "When", cell: ({ end }) => time(end.time) },
 ];

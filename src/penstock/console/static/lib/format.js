@@ -63,7 +63,10 @@ export function time(moment) {
 }
 
 /** The zone of all times that are shown: "UTC", "GMT+1". */
-export const zone = () => new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts().find((part) => part.type === "timeZoneName")?.value || "";
+export const zone = () =>
+  new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" })
+    .formatToParts()
+    .find((part) => part.type === "timeZoneName")?.value || "";
 
 /** @param {Date} date */
 export function day(date) {

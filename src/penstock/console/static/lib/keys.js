@@ -1,6 +1,7 @@
 /** The keyboard: every page is one or two keys away. */
 
 import { h } from "./dom.js";
+import { isOffered } from "./identity.js";
 import { PAGES } from "./pages.js";
 import { openPalette } from "./palette.js";
 import { button, openDialog } from "./parts.js";
@@ -19,7 +20,14 @@ export function listenToKeys() {
       openPalette();
       return;
     }
-    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || document.querySelector("dialog[open]")) return;
+    if (
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      isTyping(event.target) ||
+      document.querySelector("dialog[open]")
+    )
+      return;
     if (Date.now() - gone < PATIENCE_MS) {
       gone = 0;
       const page = PAGES.find((each) => each.key === event.key);
@@ -46,8 +54,27 @@ function showKeys() {
     ["Ctrl K", "find a queue, a message or a page"],
     ["/", "filter what is shown"],
     ["?", "these keys"],
-    ...PAGES.filter((page) => page.key).map((page) => [`g ${page.key}`, page.label]),
+    ...PAGES.filter((page) => page.key && isOffered(page)).map((page) => [`g ${page.key}`, page.label]),
   ];
-  const list = rows.map(([keys, what]) => [h("dt", {}, keys.split(" ").map((key) => h("kbd", {}, key))), h("dd", {}, what)]);
-  const dialog = openDialog(h("div", {}, h("h2", { id: "asked" }, "Keys"), h("dl", { class: "keys" }, list), h("div", { class: "actions" }, button("Close", () => dialog.close()))));
+  const list = rows.map(([keys, what]) => [
+    h(
+      "dt",
+      {},
+      keys.split(" ").map((key) => h("kbd", {}, key)),
+    ),
+    h("dd", {}, what),
+  ]);
+  const dialog = openDialog(
+    h(
+      "div",
+      {},
+      h("h2", { id: "asked" }, "Keys"),
+      h("dl", { class: "keys" }, list),
+      h(
+        "div",
+        { class: "actions" },
+        button("Close", () => dialog.close()),
+      ),
+    ),
+  );
 }

@@ -11,6 +11,12 @@ const FIELDS = ["ready", "in", "out", "delivered", "retried", "failed", "wait_p5
 /** Whether figures arrive: "waiting", "live", or a sentence that says why not. */
 export const connection = signal("waiting");
 
+/** Whether figures that were there arrive no more. */
+export const isLate = () => !["waiting", "live"].includes(connection());
+
+/** When figures came last, in seconds since the epoch; 0: never. */
+export const heard = signal(0);
+
 /**
  * @typedef {Record<string, any>} Figures
  * @typedef {{times: number[], values: Record<string, (number|null)[]>}} Series
@@ -37,6 +43,7 @@ export function watchFigures() {
     if (isFirst) [event.totals, ...event.queues].forEach(forgetCounted);
     isFirst = false;
     connection.set("live");
+    heard.set(Date.now() / 1000);
     for (const figures of event.queues) queues.set(figures.name, figures);
     for (const name of event.removed) queues.delete(name);
     for (const [name, found] of Object.entries(event.consumers || {})) closely.set(name, found);

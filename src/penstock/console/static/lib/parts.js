@@ -25,16 +25,25 @@ export function button(label, act, attributes = {}) {
 }
 
 /** A button that changes something; left out where the console only reads. */
-export function action(/** @type {string} */ label, /** @type {(event: Event) => any} */ act, /** @type {Record<string, any>} */ attributes = {}) {
+export function action(
+  /** @type {string} */ label,
+  /** @type {(event: Event) => any} */ act,
+  /** @type {Record<string, any>} */ attributes = {},
+) {
   return facts.readOnly ? null : button(label, act, attributes);
 }
 
 /**
- * @typedef {{label: string, cell: (row: any) => any, number?: boolean, sort?: string, minor?: boolean, grow?: boolean}} Column `grow`: it takes the width that is left
+ * `minor`: left out on phones. `spare`: left out wherever it is not wide. `grow`: it takes the width that is left.
+ * `acts`: buttons, in sight
+ * however far the table is scrolled. `tick`: boxes to choose rows. `head`: in place of the label.
+ * @typedef {{label: string, cell: (row: any) => any, head?: () => any, number?: boolean, sort?: string, minor?:
+ * boolean, spare?: boolean,
+ *   grow?: boolean, acts?: boolean, tick?: boolean}} Column
  */
 
 /**
- * A table in a box that scrolls sideways.
+ * A table in a box that scrolls sideways; on a phone, a card for each row.
  * @param {string} caption
  * @param {Column[]} columns
  * @param {any[]} rows
@@ -42,19 +51,47 @@ export function action(/** @type {string} */ label, /** @type {(event: Event) =>
  */
 export function table(caption, columns, rows, { empty = "There are none." } = {}) {
   if (!rows.length) return h("div", { class: "empty" }, empty);
-  const body = rows.map((row) => tableRow(columns, row));
-  return frame(caption, h("tr", {}, columns.map((column) => h("th", { ...classOf(column), title: meaningOf(column.label) }, column.label))), body);
+  return frame(
+    caption,
+    h("tr", { role: "row" }, columns.map(headCell)),
+    rows.map((row) => tableRow(columns, row)),
+    "cards",
+  );
 }
 
-/** @param {Column[]} columns @param {any} row */
-export const tableRow = (columns, row) => h("tr", {}, columns.map((column) => h("td", classOf(column), column.cell(row))));
+/** @param {Column} column */
+const headCell = (column) =>
+  h(
+    "th",
+    { ...classOf(column), role: "columnheader", title: meaningOf(column.label) },
+    column.head ? column.head() : column.label,
+  );
+
+/** Roles are named, because a card is no table to a browser. @param {Column[]} columns @param {any} row */
+export const tableRow = (columns, row) =>
+  h(
+    "tr",
+    { role: "row" },
+    columns.map((column) =>
+      h("td", { ...classOf(column), role: "cell", "data-label": column.label }, h("span", {}, column.cell(row))),
+    ),
+  );
+
+const KINDS = /** @type {const} */ (["number", "minor", "spare", "grow", "acts", "tick"]);
 
 /** @param {Column} column */
-export const classOf = (column) => ({ class: [column.number && "number", column.minor && "minor", column.grow && "grow"].filter(Boolean).join(" ") || null });
+export const classOf = (column) => ({ class: KINDS.filter((kind) => column[kind]).join(" ") || null });
 
-/** @param {string} caption @param {Element} head @param {any} body */
-export function frame(caption, head, body) {
-  const whole = h("table", {}, h("caption", {}, caption), h("thead", {}, head), body instanceof Node ? body : h("tbody", {}, body));
+/** @param {string} caption @param {Element} head @param {any} body @param {string} [kind] */
+export function frame(caption, head, body, kind = "") {
+  const rows = body instanceof Node ? body : h("tbody", { role: "rowgroup" }, body);
+  const whole = h(
+    "table",
+    { class: kind || null, role: "table" },
+    h("caption", {}, caption),
+    h("thead", { role: "rowgroup" }, head),
+    rows,
+  );
   return h("div", { class: "table", tabindex: 0, role: "region", "aria-label": caption }, whole);
 }
 
@@ -106,15 +143,37 @@ export function loaded(load, draw) {
 
 /**
  * Ask before something is done. `typed`: what must be typed first, because it cannot be undone. `check`: whether the
- * fields are right; it points to one that is not. `work`: done while the dialog is open; if it fails, the dialog says why and stays.
- * @param {{title: string, text?: any, act: string, typed?: string, danger?: boolean, fields?: any, back?: string, check?: () => boolean, work?: () => Promise<any>}} options
+ * fields are right; it points to one that is not. `work`: done while the dialog is open; if it fails, the dialog says
+ * why and stays.
+ * `code`: the same from a program, as the fields are.
+ * @param {{title: string, text?: any, act: string, typed?: string, danger?: boolean, fields?: any, back?: string,
+ * check?: () => boolean,
+ *   work?: () => Promise<any>, code?: () => Code}} options
  * @returns {Promise<boolean>}
  */
-export function ask({ title, text, act, typed, danger = false, fields, back = "Cancel", check = () => true, work = async () => {} }) {
+export function ask({
+  title,
+  text,
+  act,
+  typed,
+  danger = false,
+  fields,
+  back = "Cancel",
+  check = () => true,
+  work = async () => {},
+  code,
+}) {
   return new Promise((answer) => {
     const go = h("button", { type: "submit", class: danger ? "danger" : "primary", disabled: Boolean(typed) }, act);
     const compare = (/** @type {any} */ event) => put(go, event.target.value !== typed);
-    const guard = typed && h("label", {}, `Type ${typed} to go on`, h("input", { oninput: compare, autocomplete: "off", spellcheck: "false" }));
+    const guard =
+      typed &&
+      h(
+        "label",
+        {},
+        `Type ${typed} to go on`,
+        h("input", { oninput: compare, autocomplete: "off", spellcheck: "false" }),
+      );
     const cancel = button(back, () => dialog.close());
     const refusal = h("p", { class: "refusal bad", role: "alert" });
     let agreed = false;
@@ -132,14 +191,30 @@ export function ask({ title, text, act, typed, danger = false, fields, back = "C
       }
     };
     // Fields with a message of their own must not keep the form from being checked again.
-    const form = h("form", { onsubmit: submit, oninput: forgive }, h("h2", { id: "asked" }, title), text && h("div", {}, text), fields, guard, h("div", { class: "actions" }, refusal, cancel, go));
+    const form = h(
+      "form",
+      { onsubmit: submit, oninput: forgive },
+      h("h2", { id: "asked" }, title),
+      text && h("div", {}, text),
+      fields,
+      guard,
+      code && asProgram(code),
+      h("div", { class: "actions" }, refusal, cancel, go),
+    );
     const dialog = openDialog(form, () => answer(agreed));
   });
 }
 
+/** What the dialog does, as commands to copy; made when they are looked at. @param {() => Code} code */
+function asProgram(code) {
+  const place = h("div", { class: "stack" });
+  const look = (/** @type {any} */ event) => event.target.open && show(place, codeView(code()));
+  return h("details", { ontoggle: look }, h("summary", {}, "Copy as …"), place);
+}
+
 /** @param {any} event */
 function forgive(event) {
-  for (const input of event.currentTarget.querySelectorAll("input")) input.setCustomValidity("");
+  for (const input of event.currentTarget.querySelectorAll("input, textarea")) input.setCustomValidity("");
 }
 
 /** @param {HTMLElement} element @param {boolean} disabled */
@@ -160,6 +235,11 @@ export function openDialog(content, closed) {
   return dialog;
 }
 
+/** What is asked belongs to the page that asked. Who leaves the page does not answer any more. */
+export function closeDialogs() {
+  for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
+}
+
 /**
  * A line to copy.
  * @param {string} label
@@ -167,18 +247,32 @@ export function openDialog(content, closed) {
  */
 export function copyable(label, text) {
   const copy = () => attempt(() => navigator.clipboard.writeText(text), `${label} copied`);
-  return h("div", { class: "code" }, h("div", { class: "bar" }, h("span", {}, label), button("Copy", copy)), h("pre", { tabindex: 0 }, text));
+  return h(
+    "div",
+    { class: "code" },
+    h("div", { class: "bar" }, h("span", {}, label), button("Copy", copy)),
+    h("pre", { tabindex: 0 }, text),
+  );
 }
 
+/** @typedef {{cli?: string, curl: string, python: string}} Code the same in a shell and in a program */
+
+/** @param {Code} code */
+const codeView = ({ cli, curl, python }) => [
+  cli && copyable("Command line", cli),
+  copyable("curl", curl),
+  copyable("Python", python),
+];
+
 /**
- * A button that opens the same request as curl and in Python.
- * @param {() => {curl: string, python: string}} make
+ * A button that opens the same request for a shell and in Python.
+ * @param {() => Code} make
  */
 export function asCode(make) {
   return button("Copy as …", () => {
-    const { curl, python } = make();
     const close = button("Close", () => dialog.close());
-    const dialog = openDialog(h("div", {}, h("h2", { id: "asked" }, "The same, from a program"), copyable("curl", curl), copyable("Python", python), h("div", { class: "actions" }, close)));
+    const title = h("h2", { id: "asked" }, "The same, from a program");
+    const dialog = openDialog(h("div", {}, title, codeView(make()), h("div", { class: "actions" }, close)));
   });
 }
 
@@ -193,7 +287,8 @@ export function moment(value) {
 export const badge = (word, tone = "") => h("span", { class: `badge ${tone}` }, word);
 
 /** @param {string} name */
-export const queueLink = (name) => h("a", { href: `#/queues/${encodeURIComponent(name)}` }, name);
+export const queueLink = (name) =>
+  h("a", { class: "queue", href: `#/queues/${encodeURIComponent(name)}`, title: name }, name);
 
 /** @param {string} id */
 export const messageLink = (id) => h("a", { class: "id", href: `#/messages/${id}` }, id);
@@ -205,7 +300,13 @@ export const messageLink = (id) => h("a", { class: "id", href: `#/messages/${id}
  * @param {string} [hint]
  */
 export function field(label, attributes, hint) {
-  return h("label", {}, label, h(attributes.rows ? "textarea" : "input", { autocomplete: "off", spellcheck: "false", ...attributes }), hint && h("small", {}, hint));
+  return h(
+    "label",
+    {},
+    label,
+    h(attributes.rows ? "textarea" : "input", { autocomplete: "off", spellcheck: "false", ...attributes }),
+    hint && h("small", {}, hint),
+  );
 }
 
 /**
@@ -216,7 +317,17 @@ export function field(label, attributes, hint) {
  */
 export function choice(label, attributes, choices, hint) {
   const { value = choices[0], ...others } = attributes;
-  return h("label", {}, label, h("select", others, choices.map((each) => h("option", { value: each, selected: each === value }, each || "any"))), hint && h("small", {}, hint));
+  return h(
+    "label",
+    {},
+    label,
+    h(
+      "select",
+      others,
+      choices.map((each) => h("option", { value: each, selected: each === value }, each || "any")),
+    ),
+    hint && h("small", {}, hint),
+  );
 }
 
 /**
@@ -226,7 +337,12 @@ export function choice(label, attributes, choices, hint) {
  * @param {string} [hint]
  */
 export function tick(label, attributes, hint) {
-  return h("label", { class: "check" }, h("input", { ...attributes, type: "checkbox" }), h("span", {}, label, hint && h("small", {}, hint)));
+  return h(
+    "label",
+    { class: "check" },
+    h("input", { ...attributes, type: "checkbox" }),
+    h("span", {}, label, hint && h("small", {}, hint)),
+  );
 }
 
 /** The values of a form by name, without the empty ones. @param {HTMLFormElement} form */

@@ -12,6 +12,7 @@ let running = null;
 let scope = null;
 /** @type {Set<Effect>} */
 const due = new Set();
+let isPlanned = false;
 
 class Effect {
   /** @param {() => void} work */
@@ -46,11 +47,27 @@ class Effect {
   }
 }
 
-/** Run the effects that are due, once each, before the browser paints. */
+/**
+ * Run the effects that are due, in turn, before the browser paints. One that has ended meanwhile does not run, and one
+ * that fails stops no other.
+ */
 function flush() {
-  const effects = [...due];
-  due.clear();
-  for (const effect of effects) effect.run();
+  isPlanned = false;
+  const round = [...due];
+  for (const effect of round) {
+    if (!due.delete(effect)) continue; // Its parent has run, and ended it.
+    try {
+      effect.run();
+    } catch (error) {
+      reportError(error);
+    }
+  }
+  if (due.size) plan(); // What these have set.
+}
+
+function plan() {
+  if (!isPlanned) queueMicrotask(flush);
+  isPlanned = true;
 }
 
 /**
@@ -74,8 +91,8 @@ export function signal(value) {
     set: (/** @type {T} */ next) => {
       if (Object.is(next, value)) return;
       value = next;
-      if (!due.size && readers.size) queueMicrotask(flush);
       for (const reader of readers) due.add(reader);
+      if (due.size) plan();
     },
   });
 }

@@ -6,13 +6,13 @@
  */
 export function route() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return {
-    path: path.split("/").filter(Boolean).map(decoded),
-    query: Object.fromEntries(new URLSearchParams(query)),
-  };
+  return { path: path.split("/").filter(Boolean).map(decoded), query: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-/** A part of an address that somebody has written by hand may not be encoded: then it is what it says. @param {string} part */
+/**
+ * A part of an address that somebody has written by hand may not be encoded: then it is what it says.
+ * @param {string} part
+ */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -26,7 +26,9 @@ function decoded(part) {
  * @param {Record<string, any>} [query]
  */
 export function hashOf(path, query = {}) {
-  const given = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null));
+  const given = new URLSearchParams(
+    Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null),
+  );
   return `#${path}${given.size ? `?${given}` : ""}`;
 }
 

@@ -16,13 +16,17 @@ const WORDS = dictionary({
 });
 
 /** @param {any} row */
-export const troubleBadge = ({ reason }) => badge(WORDS[reason], ["growing", "old", "unconsumed", "retries"].includes(reason) ? "soon" : "bad");
+export const troubleBadge = ({ reason }) =>
+  badge(WORDS[reason], ["growing", "old", "unconsumed", "retries"].includes(reason) ? "soon" : "bad");
 
 /** In which order they come. */
-export const ORDER = "What cannot be delivered comes first, then what gets worse (growing, no consumer, failing, retries that pile up), then what only waits (old messages, dead letters).";
+export const ORDER =
+  "What cannot be delivered comes first, then what gets worse (growing, no consumer, failing, retries that " +
+  "pile up), then what only waits (old messages, dead letters).";
 
-/** Health in the words that all pages use. @param {string} text of `/health` */
-export const healthWords = (text) => (text === "green" ? "Broker healthy" : text === "…" ? text : `Broker ${text}`);
+/** Health in the words that all pages use. @param {string} text of `/health`, or why it does not answer */
+export const healthWords = (text) =>
+  text === "green" ? "Broker healthy" : /^(yellow|red)/.test(text) ? `Broker ${text}` : text;
 
 /** @param {any} row */
 export function wayThere(row) {

@@ -18,7 +18,11 @@ export function windowed({ caption, columns, sort, onsort, load, onshown, empty 
   const above = h("tr", { class: "spacer" });
   const below = h("tr", { class: "spacer" });
   const body = h("tbody", {}, above, below);
-  const head = h("tr", {}, columns.map((column) => headCell(column, sort, onsort)));
+  const head = h(
+    "tr",
+    {},
+    columns.map((column) => headCell(column, sort, onsort)),
+  );
   const place = h("div", {}, frame(caption, head, body));
   /** @type {Map<number, any[]>} */
   const pages = new Map();
@@ -84,8 +88,17 @@ export function headCell(column, sort, onsort) {
   if (!by) return h("th", classOf(column), column.label);
   const order = sort.by === by ? (sort.descending ? "descending" : "ascending") : "none";
   const mark = { none: "", ascending: " ↑", descending: " ↓" }[order];
-  return h("th", { ...classOf(column), title: meaningOf(column.label), "aria-sort": order }, h("button", { type: "button", class: "sort", onclick: () => onsort(by) }, column.label + mark));
+  return h(
+    "th",
+    { ...classOf(column), title: meaningOf(column.label), "aria-sort": order },
+    h("button", { type: "button", class: "sort", onclick: () => onsort(by) }, column.label + mark),
+  );
 }
 
 /** @param {import("./parts.js").Column[]} columns */
-const waitingRow = (columns) => h("tr", { class: "skeleton" }, columns.map((column) => h("td", classOf(column), " ")));
+const waitingRow = (columns) =>
+  h(
+    "tr",
+    { class: "skeleton" },
+    columns.map((column) => h("td", classOf(column), " ")),
+  );

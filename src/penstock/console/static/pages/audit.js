@@ -5,7 +5,19 @@ import { curl, literal, python } from "../lib/code.js";
 import { dictionary } from "../lib/dictionary.js";
 import { h } from "../lib/dom.js";
 import { count, plural, time } from "../lib/format.js";
-import { asCode, badge, button, choice, field, heading, loaded, messageLink, moment, table, valuesOf } from "../lib/parts.js";
+import {
+  asCode,
+  badge,
+  button,
+  choice,
+  field,
+  heading,
+  loaded,
+  messageLink,
+  moment,
+  table,
+  valuesOf,
+} from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
 
 const QUEUE = "_audit";
@@ -23,17 +35,45 @@ export function page({ query }) {
   const within = query.within in HOURS ? query.within : "the last day";
   const hours = HOURS[within];
   const since = hours ? new Date(Date.now() - hours * 3_600_000).toISOString() : "";
-  const form = h("form", { class: "form", role: "search", onsubmit: submit },
+  const form = h(
+    "form",
+    { class: "form", role: "search", onsubmit: submit },
     field("Name, person, address or code", { name: "text", id: "filter", type: "search", value: query.text || "" }),
     field("Act", { name: "act", value: query.act || "", placeholder: "queue.delete" }),
     choice("Outcome", { name: "outcome", value: query.outcome || "" }, OUTCOMES),
     choice("Within", { name: "within", value: within }, Object.keys(HOURS)),
-    h("div", { class: "actions wide" }, h("button", { type: "submit", class: "primary" }, "Show"), button("Clear", () => navigate("/audit"))));
+    h(
+      "div",
+      { class: "actions wide" },
+      h("button", { type: "submit", class: "primary" }, "Show"),
+      button("Clear", () => navigate("/audit")),
+    ),
+  );
   const wanted = { queue: QUEUE, since, text: query.text };
   return [
-    heading("Audit", asCode(() => ({ curl: curl("GET", url("/v1/search", wanted)), python: python(`for record in client.search(queue="_audit"${since && `, since=${literal(since)}`}${query.text ? `, text=${literal(query.text)}` : ""}):`, "    print(record.json())") }))),
+    heading(
+      "Audit",
+      asCode(() => ({
+        curl: curl("GET", url("/v1/search", wanted)),
+        python: python(
+          `for record in ` +
+            `client.search(queue="_audit"${since && `, since=${literal(since)}`}` +
+            `${query.text ? `, text=${literal(query.text)}` : ""}):`,
+          "    print(record.json())",
+        ),
+      })),
+    ),
     form,
-    loaded(() => records(wanted), (found) => list(found.filter((each) => (!query.act || each.act.startsWith(query.act)) && (!query.outcome || each.outcome === query.outcome)))),
+    loaded(
+      () => records(wanted),
+      (found) =>
+        list(
+          found.filter(
+            (each) =>
+              (!query.act || each.act.startsWith(query.act)) && (!query.outcome || each.outcome === query.outcome),
+          ),
+        ),
+    ),
   ];
 }
 
@@ -60,24 +100,50 @@ function absent(error) {
 function list(rows) {
   const shown = rows.slice(0, SHOWN);
   return [
-    table("Records", [
-      { label: "Time", cell: (row) => moment(row.time) },
-      { label: "Who", cell: (row) => row.who },
-      { label: "From", minor: true, cell: (row) => `${row.address} ${row.dialect}` },
-      { label: "Act", cell: (row) => row.act },
-      { label: "Target", cell: (row) => [row.target || "–", row.message ? [" ", messageLink(row.message)] : null] },
-      { label: "Outcome", cell: (row) => (row.outcome === "done" ? "done" : badge(row.code || row.outcome, "bad")) },
-      { label: "Details", minor: true, cell: (row) => h("span", { class: "wrap" }, details(row)) },
-    ], shown, { empty: "No record matches. Acts that change queues, schedules, tokens or messages are recorded, and requests that were refused for want of a token or a scope; nothing is while audit.enabled is false." }),
-    rows.length && rows.every((row) => row.who === "anonymous") ? h("p", { class: "quiet" }, "Nobody is named, because these acts came without a token. ", h("a", { href: "#/tokens" }, "Set tokens"), ", and the audit says who acted.") : null,
-    rows.length > shown.length ? h("p", { class: "quiet" }, `The newest ${count(shown.length)} of ${plural(rows.length, "record")}.`) : null,
+    table(
+      "Records",
+      [
+        { label: "Time", cell: (row) => moment(row.time) },
+        { label: "Who", cell: (row) => h("span", { class: "name", title: row.who }, row.who) },
+        { label: "From", spare: true, cell: (row) => `${row.address} ${row.dialect}` },
+        { label: "Act", cell: (row) => row.act },
+        {
+          label: "Target",
+          cell: (row) => [
+            h("span", { class: "name", title: row.target }, h("span", { class: "cut" }, row.target || "–")),
+            row.message ? h("div", {}, messageLink(row.message)) : null,
+          ],
+        },
+        { label: "Outcome", cell: (row) => (row.outcome === "done" ? "done" : badge(row.code || row.outcome, "bad")) },
+        { label: "Details", minor: true, grow: true, cell: (row) => h("span", { class: "wrap" }, details(row)) },
+      ],
+      shown,
+      {
+        empty:
+          "No record matches. Acts that change queues, schedules, tokens or messages are recorded, and " +
+          "requests that were refused for want of a token or a scope; nothing is while audit.enabled is false.",
+      },
+    ),
+    rows.length && rows.every((row) => row.who === "anonymous")
+      ? h(
+          "p",
+          { class: "quiet" },
+          "Nobody is named, because these acts came without a token. ",
+          h("a", { href: "#/tokens" }, "Set tokens"),
+          ", and the audit says who acted.",
+        )
+      : null,
+    rows.length > shown.length
+      ? h("p", { class: "quiet" }, `The newest ${count(shown.length)} of ${plural(rows.length, "record")}.`)
+      : null,
   ];
 }
 
 /** What changed, and how often a refusal came again. @param {any} row */
 function details({ before = {}, after = {}, count: times, since }) {
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
-  const values = (/** @type {string} */ name) => [before, after].filter((each) => Object.hasOwn(each, name)).map((each) => text(each[name]));
+  const values = (/** @type {string} */ name) =>
+    [before, after].filter((each) => Object.hasOwn(each, name)).map((each) => text(each[name]));
   const changes = names.map((name) => `${name} ${values(name).join(" → ")}`);
   return [...changes, ...(since ? [`${count(times || 1)} more since ${time(since)}`] : [])].join(", ") || "–";
 }

@@ -14,7 +14,12 @@ export const load = async () => {
 /** @param {any} _ @param {any} found */
 export function page(_, found) {
   const place = h("div", { class: "columns" }, sections(found));
-  every(5, () => load().then((now) => show(place, sections(now)), () => {}));
+  every(5, () =>
+    load().then(
+      (now) => show(place, sections(now)),
+      () => {},
+    ),
+  );
   return [heading("Connections", h("a", { class: "button", href: "#/consumers" }, "Consumers and their pace")), place];
 }
 
@@ -25,25 +30,63 @@ const WORKERS = [
   { label: "Last heard", number: true, cell: (row) => `${age(row.heard)} ago` },
   { label: "Runs", number: true, cell: (row) => `${count(row.running)} of ${count(row.concurrency)}` },
   { label: "There for", number: true, minor: true, cell: (row) => age(row.since) },
-  { label: "Queues", minor: true, cell: (row) => h("span", { class: "preview" }, row.queues.map((/** @type {string} */ name, /** @type {number} */ at) => [at ? ", " : "", queueLink(name)])) },
+  {
+    label: "Queues",
+    minor: true,
+    cell: (row) =>
+      h(
+        "span",
+        { class: "preview" },
+        row.queues.map((/** @type {string} */ name, /** @type {number} */ at) => [at ? ", " : "", queueLink(name)]),
+      ),
+  },
 ];
 
 /** @param {any} found */
 function sections(found) {
-  const protocols = Object.entries(Object.groupBy(found.connections, (/** @type {any} */ each) => each.protocol)).map(([name, all]) => `${all?.length} ${name}`);
+  const protocols = Object.entries(Object.groupBy(found.connections, (/** @type {any} */ each) => each.protocol)).map(
+    ([name, all]) => `${all?.length} ${name}`,
+  );
   return [
-    h("section", { class: "whole" }, h("h2", {}, "Workers"), table("Workers", WORKERS, found.workers, { empty: "No worker has reported. A worker of your tasks does by itself: penstock worker module:app" })),
-    h("section", {}, h("h2", {}, `${plural(found.total, "connection")}${protocols.length ? `: ${protocols.join(", ")}` : ""}`), table("Connections", [
-      { label: "Protocol", cell: (row) => badge(row.protocol) },
-      { label: "Address", cell: (row) => h("span", { class: "mono" }, row.address) },
-      { label: "Open for", number: true, cell: (row) => duration(row.seconds) },
-      { label: "State", cell: (row) => (row.busy ? "waits or is served" : "idle") },
-      { label: "Unread", number: true, minor: true, cell: (row) => bytes(row.unsent_bytes) },
-    ], found.connections, { empty: "Only administrators see connections." })),
-    h("section", {}, h("h2", {}, `${count(found.total_waiting)} waiting`), table("Clients that wait", [
-      { label: "Queue", cell: (row) => queueLink(row.queue) },
-      { label: "As", cell: (row) => row.kind },
-      { label: "Consumer", cell: (row) => row.consumer || "(no name)" },
-    ], found.waiting, { empty: "Nobody waits for a message." })),
+    h(
+      "section",
+      { class: "whole" },
+      h("h2", {}, "Workers"),
+      table("Workers", WORKERS, found.workers, {
+        empty: "No worker has reported. A worker of your tasks does by itself: penstock worker module:app",
+      }),
+    ),
+    h(
+      "section",
+      {},
+      h("h2", {}, `${plural(found.total, "connection")}${protocols.length ? `: ${protocols.join(", ")}` : ""}`),
+      table(
+        "Connections",
+        [
+          { label: "Protocol", cell: (row) => badge(row.protocol) },
+          { label: "Address", cell: (row) => h("span", { class: "mono" }, row.address) },
+          { label: "Open for", number: true, cell: (row) => duration(row.seconds) },
+          { label: "State", cell: (row) => (row.busy ? "waits or is served" : "idle") },
+          { label: "Unread", number: true, minor: true, cell: (row) => bytes(row.unsent_bytes) },
+        ],
+        found.connections,
+        { empty: "Only administrators see connections." },
+      ),
+    ),
+    h(
+      "section",
+      {},
+      h("h2", {}, `${count(found.total_waiting)} waiting`),
+      table(
+        "Clients that wait",
+        [
+          { label: "Queue", cell: (row) => queueLink(row.queue) },
+          { label: "As", cell: (row) => row.kind },
+          { label: "Consumer", cell: (row) => row.consumer || "(no name)" },
+        ],
+        found.waiting,
+        { empty: "Nobody waits for a message." },
+      ),
+    ),
   ];
 }

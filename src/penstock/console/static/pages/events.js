@@ -6,7 +6,21 @@ import { curl, literal, python } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
 import { EVENTS, letterOf } from "../lib/letters.js";
-import { asCode, button, field, heading, messageLink, moment, note, queueLink, tableRow, tick, valuesOf, frame, classOf } from "../lib/parts.js";
+import {
+  asCode,
+  button,
+  field,
+  heading,
+  messageLink,
+  moment,
+  note,
+  queueLink,
+  tableRow,
+  tick,
+  valuesOf,
+  frame,
+  classOf,
+} from "../lib/parts.js";
 import { onLeave } from "../lib/reactive.js";
 import { navigate } from "../lib/route.js";
 
@@ -16,10 +30,19 @@ const DRAW_MS = 250;
 /** @param {any} route */
 export function page({ query }) {
   const asked = { queue: query.queue, topic: query.topic, state: query.state, text: query.text, since: query.since };
-  const path = url("/v1/events", { ...asked, bodies: String(Boolean(query.text)), follow: "true", from: query.since ? "" : "latest" });
+  const path = url("/v1/events", {
+    ...asked,
+    bodies: String(Boolean(query.text)),
+    follow: "true",
+    from: query.since ? "" : "latest",
+  });
   const columns = query.text ? [...COLUMNS, BODY] : COLUMNS;
   const body = h("tbody", {});
-  const head = h("tr", {}, columns.map((column) => h("th", classOf(column), column.label)));
+  const head = h(
+    "tr",
+    {},
+    columns.map((column) => h("th", classOf(column), column.label)),
+  );
   const state = h("span", { class: "quiet", role: "status" }, "Waiting for events …");
   const abort = new AbortController();
   /** @type {any[]} */
@@ -29,7 +52,12 @@ export function page({ query }) {
   const draw = () => {
     if (paused || !fresh.length) return;
     seen += fresh.length;
-    body.prepend(...fresh.slice(-SHOWN_MAX).reverse().map((event) => tableRow(columns, event)));
+    body.prepend(
+      ...fresh
+        .slice(-SHOWN_MAX)
+        .reverse()
+        .map((event) => tableRow(columns, event)),
+    );
     while (body.children.length > SHOWN_MAX) body.lastElementChild?.remove();
     fresh = [];
     show(state, `${plural(seen, "event")}; the latest ${count(body.children.length)} are shown`);
@@ -39,7 +67,10 @@ export function page({ query }) {
     clearInterval(timer);
     abort.abort();
   });
-  follow(path, (event) => fresh.push(event) > 10 * SHOWN_MAX && fresh.splice(0, SHOWN_MAX), abort.signal).then(() => show(state, "The broker ended the stream. Open the page again."), (error) => abort.signal.aborted || (show(state, error.message), error instanceof ApiError || note(error, "failed")));
+  follow(path, (event) => fresh.push(event) > 10 * SHOWN_MAX && fresh.splice(0, SHOWN_MAX), abort.signal).then(
+    () => show(state, "The broker ended the stream. Open the page again."),
+    (error) => abort.signal.aborted || (show(state, error.message), error instanceof ApiError || note(error, "failed")),
+  );
   const toggle = (/** @type {any} */ event) => {
     paused = !paused;
     event.target.textContent = paused ? "Continue" : "Pause";
@@ -49,18 +80,35 @@ export function page({ query }) {
     event.preventDefault();
     navigate("/events", { ...valuesOf(event.target), state: new FormData(event.target).getAll("state").join("") });
   };
-  const form = h("form", { class: "filters", role: "search", onsubmit: submit },
-    field("Queue", { name: "queue", id: "filter", value: query.queue || "" }), field("Topic", { name: "topic", value: query.topic || "" }),
+  const form = h(
+    "form",
+    { class: "filters", role: "search", onsubmit: submit },
+    field("Queue", { name: "queue", id: "filter", value: query.queue || "" }),
+    field("Topic", { name: "topic", value: query.topic || "" }),
     field("Text in the body", { name: "text", type: "search", value: query.text || "" }),
     field("Since", { name: "since", value: query.since || "", placeholder: "2026-01-31T12:00:00Z" }),
-    h("button", { type: "submit", class: "primary" }, "Follow"), kinds(query.state || ""));
+    h("button", { type: "submit", class: "primary" }, "Follow"),
+    kinds(query.state || ""),
+  );
   const code = asCode(() => codeOf(asked));
-  return [heading("Events", code, button("Pause", toggle, { "aria-pressed": "false" })), form, state, frame("Events", head, body)];
+  return [
+    heading("Events", code, button("Pause", toggle, { "aria-pressed": "false" })),
+    form,
+    state,
+    frame("Events", head, body),
+  ];
 }
 
 /** Boxes for the kinds of events; none ticked: all. @param {string} letters */
-const kinds = (letters) => h("fieldset", { class: "kinds" }, h("legend", {}, "Only these events; none ticked: all"),
-  Object.entries(EVENTS).map(([letter, word]) => tick(word, { name: "state", value: letter, checked: letters.includes(letter) })));
+const kinds = (letters) =>
+  h(
+    "fieldset",
+    { class: "kinds" },
+    h("legend", {}, "Only these events; none ticked: all"),
+    Object.entries(EVENTS).map(([letter, word]) =>
+      tick(word, { name: "state", value: letter, checked: letters.includes(letter) }),
+    ),
+  );
 
 /** @type {import("../lib/parts.js").Column[]} */
 const COLUMNS = [
@@ -79,7 +127,13 @@ const BODY = { label: "Body", cell: (row) => h("span", { class: "preview mono" }
 /** @param {Record<string, any>} asked */
 function codeOf(asked) {
   const given = Object.entries(asked).filter(([name, value]) => value && name !== "since");
-  const options = [...(asked.since ? [] : [["from_", "now"]]), ...given].map(([name, value]) => `${name}=${literal(value)}`).join(", ");
-  const spark = `# Spark:\n# spark.readStream.format("penstock").option("url", ${JSON.stringify(location.origin)}).load()`;
-  return { curl: curl("GET", url("/v1/events", { ...asked, follow: "true" })).replace("curl", "curl -N"), python: `${python(`for event in client.events(${options}):`, "    print(event)")}\n\n${spark}` };
+  const options = [...(asked.since ? [] : [["from_", "now"]]), ...given]
+    .map(([name, value]) => `${name}=${literal(value)}`)
+    .join(", ");
+  const spark =
+    `# Spark:\n# spark.readStream.format("penstock").option("url", ` + `${JSON.stringify(location.origin)}).load()`;
+  return {
+    curl: curl("GET", url("/v1/events", { ...asked, follow: "true" })).replace("curl", "curl -N"),
+    python: `${python(`for event in client.events(${options}):`, "    print(event)")}\n\n${spark}`,
+  };
 }

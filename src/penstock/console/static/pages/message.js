@@ -7,13 +7,36 @@ import { dictionary } from "../lib/dictionary.js";
 import { h } from "../lib/dom.js";
 import { count, duration, seconds, time } from "../lib/format.js";
 import { EVENTS, endOf, letterOf } from "../lib/letters.js";
-import { remove, statusBadge } from "../lib/messages.js";
-import { action, asCode, ask, attempt, badge, field, heading, loaded, messageLink, moment, queueLink, table } from "../lib/parts.js";
+import { removeOne } from "../lib/deleting.js";
+import { statusBadge } from "../lib/messages.js";
+import { redrive } from "../lib/redrive.js";
+import {
+  action,
+  asCode,
+  ask,
+  attempt,
+  badge,
+  field,
+  heading,
+  loaded,
+  messageLink,
+  moment,
+  queueLink,
+  table,
+} from "../lib/parts.js";
 
 const CAUSE = "caused-by"; // The header with the id of the message because of which one was published.
 const AFTER_SECONDS = 1;
 
-const OUTCOMES = dictionary({ F: "not settled yet", S: "confirmed", I: "invalid", N: "not interested", K: "handed over", R: "to be repeated", E: "dead letter or dropped" });
+const OUTCOMES = dictionary({
+  F: "not settled yet",
+  S: "confirmed",
+  I: "invalid",
+  N: "not interested",
+  K: "handed over",
+  R: "to be repeated",
+  E: "dropped",
+});
 
 /** @param {any} route */
 export const load = ({ path: [id] }) => api(`/v1/messages/${encodeURIComponent(id || "")}`);
@@ -23,20 +46,50 @@ export function page({ path: [id] }, found) {
   const again = () => dispatchEvent(new HashChangeEvent("hashchange"));
   const held = found.status === "leased";
   const place = placeOf(found).id || id;
+  const order = { from: placeOf(found).queue, filter: { id: place } };
+  const progress = h("div", { "aria-live": "polite" });
   return [
-    heading("Message", stateBadge(found), asCode(() => codeOf(id)), h("a", { class: "button", href: `#/publish?from=${id}` }, "Send again …"),
+    heading(
+      "Message",
+      stateBadge(found),
+      asCode(() => codeOf(id)),
+      h("a", { class: "button", href: `#/publish?from=${id}` }, "Send again …"),
       held && action("Extend the lease", () => extendLease(place).then(again)),
       held && action("Give back", () => giveBack(place).then(again)),
-      found.queued && !held && action("Delete", () => remove([place]).then(again), { class: "plain bad" })),
+      found.queued &&
+        !held &&
+        action(failureOf(found) ? "Redrive …" : "Move …", () => redrive([order], progress, again), {
+          class: failureOf(found) ? "primary" : null,
+        }),
+      found.queued &&
+        !held &&
+        action("Delete", () => removeOne({ ...found, id: place }).then(again), { class: "plain bad" }),
+    ),
+    progress,
     whereabouts(found),
     strip(found.events),
     h("div", { class: "columns" }, [
-      h("div", { class: "page" },
-        h("section", {}, h("h2", {}, "Its life"), timeline(found.events), found.complete ? null : h("p", { class: "quiet" }, "Some events are missing: they are past retention, or there are more than 1,000.")),
-        h("section", {}, h("h2", {}, "Led to"), ledTo(found))),
+      h(
+        "div",
+        { class: "page" },
+        h(
+          "section",
+          {},
+          h("h2", {}, "Its life"),
+          timeline(found.events),
+          found.complete
+            ? null
+            : h(
+                "p",
+                { class: "quiet" },
+                "Some events are missing: they are past retention, or there are more than 1,000.",
+              ),
+        ),
+        h("section", {}, h("h2", {}, "Led to"), ledTo(found)),
+      ),
       h("section", {}, h("h2", {}, "Body"), bodyView(found), factList(found), results(found.events)),
     ]),
-    h("section", {}, h("h2", {}, "Deliveries"), deliveries(found.consumed)),
+    h("section", {}, h("h2", {}, "Deliveries"), deliveries(settled(found))),
   ];
 }
 
@@ -47,7 +100,11 @@ const placeOf = ({ id, places, queue }) => {
 };
 
 /** The event by which it became the dead letter that it is now, if it is one. @param {any} found */
-const failureOf = (found) => found.queued && found.events.findLast((/** @type {any} */ event) => event.state === "E" && event.to_queue && event.to_id === placeOf(found).id);
+const failureOf = (found) =>
+  found.queued &&
+  found.events.findLast(
+    (/** @type {any} */ event) => event.state === "E" && event.to_queue && event.to_id === placeOf(found).id,
+  );
 
 /** @param {any} found */
 function stateBadge(found) {
@@ -61,8 +118,23 @@ function whereabouts(found) {
   const isMoved = found.queued && found.places.every((/** @type {any} */ each) => each.id !== found.id);
   if (!isMoved || !queue || queue === found.queue) return null;
   const failure = failureOf(found);
-  const reason = failure && (failure.reason || found.consumed.findLast((/** @type {any} */ each) => each.reason)?.reason);
-  return h("p", { class: "fine trouble" }, h("span", { class: "wrap" }, "Now in ", queueLink(queue), ", came from ", found.queue ? queueLink(found.queue) : "another queue", `, ${deliveriesOf(found)}`, reason && `, reason: ${reason}`), failure && h("a", { href: `#/dead-letters/${encodeURIComponent(queue)}` }, "Look and redrive"));
+  const reason =
+    failure && (failure.reason || found.consumed.findLast((/** @type {any} */ each) => each.reason)?.reason);
+  return h(
+    "p",
+    { class: "fine trouble" },
+    h(
+      "span",
+      { class: "wrap" },
+      "Now in ",
+      queueLink(queue),
+      ", came from ",
+      found.queue ? queueLink(found.queue) : "another queue",
+      `, ${deliveriesOf(found)}`,
+      reason && `, reason: ${reason}`,
+    ),
+    failure && h("a", { href: `#/dead-letters/${encodeURIComponent(queue)}` }, "Look and redrive"),
+  );
 }
 
 /** @param {any} found */
@@ -78,7 +150,11 @@ function strip(events) {
     parts.push(letterOf(event.state));
     before = seconds(event.time);
   }
-  return h("div", { class: "strip panel", tabindex: 0, role: "img", "aria-label": `Its life: ${events.map(inWords).join(", ")}` }, parts);
+  return h(
+    "div",
+    { class: "strip panel", tabindex: 0, role: "img", "aria-label": `Its life: ${events.map(inWords).join(", ")}` },
+    parts,
+  );
 }
 
 const MORE = dictionary({ L: " and stored", E: ": its deliveries are used up" });
@@ -89,42 +165,123 @@ const inWords = ({ state, event }) => (state in EVENTS ? EVENTS[state] + (MORE[s
 /** @param {any[]} events */
 function timeline(events) {
   const began = events.length ? seconds(events[0].time) : 0;
-  return h("ol", { class: "timeline" }, events.map((event) => h("li", {},
-    letterOf(event.state), h("b", {}, inWords(event)), event.consumer ? ` by ${event.consumer}` : "", " · ", event.queue ? queueLink(event.queue) : "a queue that is gone",
-    event.to_queue && event.state === "E" ? [" → ", queueLink(event.to_queue)] : null,
-    event.reason ? h("div", { class: "reason" }, event.reason) : null,
-    h("div", { class: "gap" }, `${time(event.time)} · after ${duration(seconds(event.time) - began)}`))));
+  return h(
+    "ol",
+    { class: "timeline" },
+    events.map((event) =>
+      h(
+        "li",
+        {},
+        letterOf(event.state),
+        h("b", {}, inWords(event)),
+        event.consumer ? ` by ${event.consumer}` : "",
+        " · ",
+        event.queue ? queueLink(event.queue) : "a queue that is gone",
+        event.to_queue && event.state === "E" ? [" → ", queueLink(event.to_queue)] : null,
+        event.reason ? h("div", { class: "reason" }, event.reason) : null,
+        h("div", { class: "gap" }, `${time(event.time)} · after ${duration(seconds(event.time) - began)}`),
+      ),
+    ),
+  );
 }
 
 /** @param {any} found */
 function factList(found) {
   const rows = {
-    id: found.id, [found.queued ? "now in" : "was in"]: queueLink(placeOf(found).queue), created: moment(found.created), priority: found.priority, deliveries: count(found.consumed.length), "visible at": found.queued && moment(found.visible_at),
-    "expires at": found.expires_at && moment(found.expires_at), sender: found.sender, topics: found.topics?.join(", "),
-    object: found.object && found.key ? h("a", { href: `#/objects/${encodeURIComponent(found.object)}/${encodeURIComponent(found.key)}` }, `${found.object} / ${found.key}, all versions`) : found.object,
+    id: found.id,
+    [found.queued ? "now in" : "was in"]: queueLink(placeOf(found).queue),
+    created: moment(found.created),
+    priority: found.priority,
+    deliveries: count(found.consumed.length),
+    "visible at": found.queued && moment(found.visible_at),
+    "expires at": found.expires_at && moment(found.expires_at),
+    sender: found.sender,
+    topics: found.topics?.join(", "),
+    object:
+      found.object && found.key
+        ? h(
+            "a",
+            { href: `#/objects/${encodeURIComponent(found.object)}/${encodeURIComponent(found.key)}` },
+            `${found.object} / ${found.key}, all versions`,
+          )
+        : found.object,
     "follows from": found.headers?.[CAUSE] && messageLink(found.headers[CAUSE]),
     headers: found.headers && JSON.stringify(found.headers),
-    "also in": found.places.filter((/** @type {any} */ each) => each.id !== found.id && each.queue !== placeOf(found).queue).map((/** @type {any} */ each) => h("div", {}, queueLink(each.queue), " as ", messageLink(each.id))),
+    "also in": found.places
+      .filter((/** @type {any} */ each) => each.id !== found.id && each.queue !== placeOf(found).queue)
+      .map((/** @type {any} */ each) => h("div", {}, queueLink(each.queue), " as ", messageLink(each.id))),
   };
-  return h("dl", { class: "facts panel" }, Object.entries(rows).filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false && !(Array.isArray(value) && !value.length)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h(
+    "dl",
+    { class: "facts panel" },
+    Object.entries(rows)
+      .filter(
+        ([, value]) =>
+          value !== null &&
+          value !== undefined &&
+          value !== "" &&
+          value !== false &&
+          !(Array.isArray(value) && !value.length),
+      )
+      .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+  );
 }
 
 /** @param {any[]} events */
 function results(events) {
   const found = events.filter((event) => event.result !== undefined || event.result_base64 !== undefined);
-  return found.map((event) => [h("h3", {}, `Result${event.consumer ? ` of ${event.consumer}` : ""}`), bodyView({ message: event.result, message_base64: event.result_base64, mimeType: "result" })]);
+  return found.map((event) => [
+    h("h3", {}, `Result${event.consumer ? ` of ${event.consumer}` : ""}`),
+    bodyView({ message: event.result, message_base64: event.result_base64, mimeType: "result" }),
+  ]);
+}
+
+/**
+ * Each delivery with when it ended, and where the message went then. That is told of a confirmation only: what was
+ * given back ended after its
+ * duration, and a dead letter is ready since its last consumer was done with it.
+ * @param {any} found
+ */
+function settled(found) {
+  const { consumed, events } = found;
+  const failure = failureOf(found);
+  return consumed.map((/** @type {any} */ each) => {
+    const began = each.fetchedTS ? seconds(each.fetchedTS) : null;
+    const isHere = (/** @type {any} */ event) =>
+      event.queue === each.queue && event.state === each.state && began !== null && seconds(event.time) >= began;
+    const end = events.find(isHere);
+    const isLast = failure && end === failure && found.status === "ready";
+    const took = each.durationMS === null ? null : each.durationMS / 1000;
+    const ended = each.confirmedTS
+      ? seconds(each.confirmedTS)
+      : began !== null && took !== null
+        ? began + took
+        : isLast
+          ? seconds(found.visible_at)
+          : null;
+    return { ...each, ended, took: took ?? (ended && began && ended - began), to: end?.to_queue };
+  });
 }
 
 /** @param {any[]} consumed */
-const deliveries = (consumed) => table("Deliveries", [
-  { label: "Consumer", cell: (row) => row.consumerId || "(no name)" },
-  { label: "Queue", cell: (row) => queueLink(row.queue) },
-  { label: "Delivered", cell: (row) => moment(row.fetchedTS) },
-  { label: "Settled", minor: true, cell: (row) => moment(row.confirmedTS) },
-  { label: "Took", number: true, cell: (row) => (row.durationMS === null ? "–" : duration(row.durationMS / 1000)) },
-  { label: "Outcome", cell: (row) => [letterOf(row.state), " ", OUTCOMES[row.state]] },
-  { label: "Reason", cell: (row) => (row.reason ? h("span", { class: "wrap" }, row.reason) : "–") },
-], consumed, { empty: "It was not delivered yet." });
+const deliveries = (consumed) =>
+  table(
+    "Deliveries",
+    [
+      { label: "Consumer", cell: (row) => row.consumerId || "(no name)" },
+      { label: "Queue", minor: true, cell: (row) => queueLink(row.queue) },
+      { label: "Delivered", cell: (row) => moment(row.fetchedTS) },
+      { label: "Settled", minor: true, cell: (row) => moment(row.ended) },
+      { label: "Took", number: true, cell: (row) => duration(row.took) },
+      {
+        label: "Outcome",
+        cell: ({ state, to }) => [letterOf(state), " ", to ? ["dead letter → ", queueLink(to)] : OUTCOMES[state]],
+      },
+      { label: "Reason", grow: true, cell: (row) => (row.reason ? h("span", { class: "wrap" }, row.reason) : "–") },
+    ],
+    consumed,
+    { empty: "It was not delivered yet." },
+  );
 
 const FOLLOWERS_MAX = 50;
 const LOOK_MS = 15_000;
@@ -136,10 +293,24 @@ function ledTo({ id, places, events }) {
   const since = seconds(first.time);
   const until = Math.max(...events.map((/** @type {any} */ event) => seconds(event.time))) + AFTER_SECONDS;
   const ids = new Set([id, ...places.map((/** @type {any} */ each) => each.id)]);
-  return loaded(() => followers([...ids], since, until), ({ rows, whole }) => [
-    table("Messages that follow from it", FOLLOWERS, rows, { empty: `No message that was published while it was worked on names it as its cause (header ${CAUSE}). Jobs of a worker do so by themselves.` }),
-    whole ? null : h("p", { class: "quiet" }, `The Event Log was read for ${LOOK_MS / 1000} s, or ${FOLLOWERS_MAX} messages were found: there may be more.`),
-  ]);
+  return loaded(
+    () => followers([...ids], since, until),
+    ({ rows, whole }) => [
+      table("Messages that follow from it", FOLLOWERS, rows, {
+        empty:
+          `No message that was published while it was worked on names it as its cause (header ` +
+          `${CAUSE}). Jobs of a worker do so by themselves.`,
+      }),
+      whole
+        ? null
+        : h(
+            "p",
+            { class: "quiet" },
+            `The Event Log was read for ${LOOK_MS / 1000} s, or ${FOLLOWERS_MAX} messages were found: there ` +
+              `may be more.`,
+          ),
+    ],
+  );
 }
 
 /** @param {string[]} ids @param {number} since @param {number} until */
@@ -150,7 +321,14 @@ async function followers(ids, since, until) {
   const timer = setTimeout(() => abort.abort(), LOOK_MS);
   let whole = true;
   for (const id of ids.slice(0, 5)) {
-    const path = url("/v1/events", { caused_by: id, state: "L", bodies: "false", since: since.toFixed(3), until: until.toFixed(3), limit: FOLLOWERS_MAX });
+    const path = url("/v1/events", {
+      caused_by: id,
+      state: "L",
+      bodies: "false",
+      since: since.toFixed(3),
+      until: until.toFixed(3),
+      limit: FOLLOWERS_MAX,
+    });
     await follow(path, (event) => rows.push(event), abort.signal).catch((error) => {
       if (!abort.signal.aborted) throw error;
       whole = false;
@@ -170,8 +348,17 @@ const FOLLOWERS = [
 
 /** @param {string} id */
 async function giveBack(id) {
-  if (await ask({ title: "Give the message back?", text: "Its consumer loses the lease, and another can receive it.", act: "Give back" })) {
-    await attempt(() => api("/v1/confirm", { method: "POST", json: { id, outcome: "retry" } }), "The message is given back");
+  if (
+    await ask({
+      title: "Give the message back?",
+      text: "Its consumer loses the lease, and another can receive it.",
+      act: "Give back",
+    })
+  ) {
+    await attempt(
+      () => api("/v1/confirm", { method: "POST", json: { id, outcome: "retry" } }),
+      "The message is given back",
+    );
   }
 }
 
@@ -185,4 +372,7 @@ async function extendLease(id) {
 }
 
 /** @param {string} id */
-const codeOf = (id) => ({ curl: curl("GET", `/v1/messages/${id}`), python: python(`print(client.message(${literal(id)}))`) });
+const codeOf = (id) => ({
+  curl: curl("GET", `/v1/messages/${id}`),
+  python: python(`print(client.message(${literal(id)}))`),
+});

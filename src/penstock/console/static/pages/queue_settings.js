@@ -21,7 +21,8 @@ function allSettings() {
 }
 
 /** The settings under the names that they have now, or only under their old ones. */
-const settingsSchema = async (old = false) => Object.fromEntries(Object.entries(await allSettings()).filter(([, about]) => Boolean(about.deprecated) === old));
+const settingsSchema = async (old = false) =>
+  Object.fromEntries(Object.entries(await allSettings()).filter(([, about]) => Boolean(about.deprecated) === old));
 
 /** The settings that a queue shows, without those that it shows twice. @param {Record<string, any>} settings */
 export async function settingsOnce(settings) {
@@ -39,8 +40,13 @@ const queueNames = async () => (await figures({ limit: SUGGESTED })).queues.map(
  * @param {string[]} queues
  */
 function settingInputs(schema, values, queues) {
-  const inputs = h("div", { class: "settings" }, Object.entries(schema).map(([name, about]) =>
-    (name === POLICY ? policyFields(values[name], queues) : inputFor(name, about, values[name] ?? null))));
+  const inputs = h(
+    "div",
+    { class: "settings" },
+    Object.entries(schema).map(([name, about]) =>
+      name === POLICY ? policyFields(values[name], queues) : inputFor(name, about, values[name] ?? null),
+    ),
+  );
   // A browser cannot point to a field that is folded away.
   inputs.addEventListener("invalid", () => inputs.closest("details")?.setAttribute("open", ""), true);
   return inputs;
@@ -53,7 +59,19 @@ function inputFor(name, about, value) {
   if (about.enum) return choice(name, { name, value }, about.enum, hint);
   const number = about.anyOf?.find((/** @type {any} */ each) => each.type !== "null") || about;
   const least = number.minimum ?? LEAST_ABOVE_ZERO;
-  return field(name, { name, type: "number", value: value ?? "", min: least, max: number.maximum, step: number.type === "integer" ? 1 : "any", required: number === about }, hint);
+  return field(
+    name,
+    {
+      name,
+      type: "number",
+      value: value ?? "",
+      min: least,
+      max: number.maximum,
+      step: number.type === "integer" ? 1 : "any",
+      required: number === about,
+    },
+    hint,
+  );
 }
 
 /** A value as it is written in a request; the policy as it is said. @param {string} name @param {any} value */
@@ -70,8 +88,13 @@ export function written(name, value) {
  */
 function changesIn(inputs, before) {
   const named = /** @type {NodeListOf<HTMLInputElement>} */ (inputs.querySelectorAll("[name]"));
-  const values = { [POLICY]: policyIn(inputs), ...Object.fromEntries([...named].map((input) => [input.name, valueOf(input)])) };
-  return Object.fromEntries(Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name] ?? null)));
+  const values = {
+    [POLICY]: policyIn(inputs),
+    ...Object.fromEntries([...named].map((input) => [input.name, valueOf(input)])),
+  };
+  return Object.fromEntries(
+    Object.entries(values).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name] ?? null)),
+  );
 }
 
 /** @param {HTMLInputElement} input */
@@ -81,7 +104,11 @@ function valueOf(input) {
   return input.value;
 }
 
-/** Send settings; first create the dead-letter queue, if that was ticked. @param {HTMLElement} inputs @param {() => Promise<any>} work */
+/**
+ * Send settings; first create the dead-letter queue, if that was ticked.
+ * @param {HTMLElement} inputs
+ * @param {() => Promise<any>} work
+ */
 async function send(inputs, work) {
   const missing = queueToCreate(inputs);
   if (missing) await api(`/v1/queues/${encodeURIComponent(missing)}`, { method: "PUT", json: {} });
@@ -90,33 +117,53 @@ async function send(inputs, work) {
 
 export async function createQueue() {
   const [schema, queues] = await Promise.all([settingsSchema(), queueNames()]);
-  const defaults = Object.fromEntries(Object.entries(schema).map(([name, about]) => [name, /** @type {any} */ (about).default ?? null]));
+  const defaults = Object.fromEntries(
+    Object.entries(schema).map(([name, about]) => [name, /** @type {any} */ (about).default ?? null]),
+  );
   const name = field("Name", { required: true, autofocus: true });
   const inputs = settingInputs(schema, defaults, queues);
   const fields = [name, h("details", {}, h("summary", {}, "Settings"), inputs)];
   const wanted = () => /** @type {HTMLInputElement} */ (name.querySelector("input")).value.trim();
-  const work = () => send(inputs, () => api(`/v1/queues/${encodeURIComponent(wanted())}`, { method: "PUT", json: changesIn(inputs, defaults) }));
-  if (!(await ask({ title: "Create a queue", fields, act: "Create", check: () => isPolicyComplete(inputs), work }))) return;
+  const work = () =>
+    send(inputs, () =>
+      api(`/v1/queues/${encodeURIComponent(wanted())}`, { method: "PUT", json: changesIn(inputs, defaults) }),
+    );
+  if (!(await ask({ title: "Create a queue", fields, act: "Create", check: () => isPolicyComplete(inputs), work })))
+    return;
   note(`${wanted()} is created`);
   navigate(`/queues/${encodeURIComponent(wanted())}`);
 }
 
 /**
- * Edit the settings of a queue that exists. Says what changes before it is changed; the way back leads to the same input.
+ * Edit the settings of a queue that exists. Says what changes before it is changed; the way back leads to the same
+ * input.
  * @param {any} queue
  * @returns {Promise<string[]>} The names of what was changed.
  */
 export async function editSettings(queue) {
   const [schema, queues] = await Promise.all([settingsSchema(), queueNames()]);
   const inputs = settingInputs(schema, queue, queues);
-  while (await ask({ title: `Settings of ${queue.name}`, fields: inputs, act: "Review", check: () => isPolicyComplete(inputs) })) {
+  while (
+    await ask({
+      title: `Settings of ${queue.name}`,
+      fields: inputs,
+      act: "Review",
+      check: () => isPolicyComplete(inputs),
+    })
+  ) {
     const changes = changesIn(inputs, queue);
     const names = Object.keys(changes);
     if (!names.length) {
       note("Nothing was changed");
       return [];
     }
-    if (await ask({ ...question(queue, schema, changes, queueToCreate(inputs)), work: () => send(inputs, () => api(`/v1/queues/${encodeURIComponent(queue.name)}`, { method: "PATCH", json: changes })) })) {
+    if (
+      await ask({
+        ...question(queue, schema, changes, queueToCreate(inputs)),
+        work: () =>
+          send(inputs, () => api(`/v1/queues/${encodeURIComponent(queue.name)}`, { method: "PATCH", json: changes })),
+      })
+    ) {
       note("The settings are changed");
       return names;
     }
@@ -124,10 +171,29 @@ export async function editSettings(queue) {
   return [];
 }
 
-/** What will change, in words. @param {any} queue @param {Record<string, any>} schema @param {Record<string, any>} changes @param {string} missing */
+/**
+ * What will change, in words.
+ * @param {any} queue
+ * @param {Record<string, any>} schema
+ * @param {Record<string, any>} changes
+ * @param {string} missing
+ */
 function question(queue, schema, changes, missing) {
   const names = Object.keys(changes);
-  const words = names.map((name) => h("li", {}, h("b", {}, name), `: ${written(name, queue[name])} → ${written(name, changes[name])}. `, h("small", {}, schema[name].description.replaceAll("`", ""))));
+  const words = names.map((name) =>
+    h(
+      "li",
+      {},
+      h("b", {}, name),
+      `: ${written(name, queue[name])} → ${written(name, changes[name])}. `,
+      h("small", {}, schema[name].description.replaceAll("`", "")),
+    ),
+  );
   const created = missing && h("li", {}, `The queue ${missing} is created first.`);
-  return { title: `Change ${names.length === 1 ? "this setting" : `${names.length} settings`} of ${queue.name}?`, text: h("ul", { class: "changes" }, words, created), act: "Change", back: "Back" };
+  return {
+    title: `Change ${names.length === 1 ? "this setting" : `${names.length} settings`} of ${queue.name}?`,
+    text: h("ul", { class: "changes" }, words, created),
+    act: "Change",
+    back: "Back",
+  };
 }

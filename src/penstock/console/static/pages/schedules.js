@@ -8,6 +8,7 @@ import { curl } from "../lib/code.js";
 import { preview } from "../lib/body.js";
 import { action, ask, attempt, badge, field, heading, messageLink, queueLink, table } from "../lib/parts.js";
 import { every, signal } from "../lib/reactive.js";
+import { changeSchedule, createSchedule } from "./schedule_form.js";
 
 const DAY = 86_400;
 const LOOK_SECONDS = 2;
@@ -17,31 +18,50 @@ const SHOWN = 200;
 
 /** @returns {Promise<Plans>} */
 export const load = async () => {
-  const [{ schedules }, { messages, next }] = await Promise.all([api("/v1/schedules?limit=1000"), api(`/v1/schedule?limit=${SHOWN}`)]);
+  const [{ schedules }, { messages, next }] = await Promise.all([
+    api("/v1/schedules?limit=1000"),
+    api(`/v1/schedule?limit=${SHOWN}`),
+  ]);
   return { schedules, messages, next };
 };
 
-/** Rows are drawn anew only when one comes or goes, so that a button stays under the pointer. @param {any} _ @param {Plans} found */
+/**
+ * Rows are drawn anew only when one comes or goes, so that a button stays under the pointer.
+ * @param {any} _
+ * @param {Plans} found
+ */
 export function page(_, found) {
   const plans = signal(found);
   const now = signal(Date.now() / 1000);
   const [names, delays] = [signal(namesOf(found)), signal(delaysOf(found))];
   const runs = lastRuns();
-  const look = () => load().then((next) => {
-    plans.set(next);
-    names.set(namesOf(next));
-    delays.set(delaysOf(next));
-    return runs.look(next.schedules);
-  }, () => {});
+  const look = () =>
+    load().then(
+      (next) => {
+        plans.set(next);
+        names.set(namesOf(next));
+        delays.set(delaysOf(next));
+        return runs.look(next.schedules);
+      },
+      () => {},
+    );
   every(1, () => now.set(Date.now() / 1000));
   every(LOOK_SECONDS, look);
   runs.look(found.schedules);
   const until = (/** @type {string} */ moment) => `in ${duration(Math.max(0, Math.ceil(seconds(moment) - now())))}`;
   return [
-    heading("Schedules"),
+    heading(
+      "Schedules",
+      action("Create a schedule", () => createSchedule(look), { class: "primary" }),
+    ),
     h("section", {}, h("h2", {}, "The next day"), () => nextDay(plans().schedules)),
     h("section", {}, h("h2", {}, "Recurring"), () => (names(), recurring(plans, runs, until, look))),
-    h("section", {}, h("h2", {}, "Delayed messages, the next one first"), () => (delays(), delayed(plans.peek(), until, look))),
+    h(
+      "section",
+      {},
+      h("h2", {}, "Delayed messages, the next one first"),
+      () => (delays(), delayed(plans.peek(), until, look)),
+    ),
   ];
 }
 
@@ -73,23 +93,62 @@ function outcomeOf({ status, events, created }) {
   return { words: `${words} in ${duration(seconds(events.at(-1).time) - seconds(created))}`, tone, isOver: true };
 }
 
-/** @param {(() => Plans) & {peek: () => Plans}} plans @param {any} runs @param {(moment: string) => string} until @param {() => Promise<any>} look */
+/**
+ * @param {(() => Plans) & {peek: () => Plans}} plans
+ * @param {any} runs
+ * @param {(moment: string) => string} until
+ * @param {() => Promise<any>} look
+ */
 function recurring(plans, runs, until, look) {
   const now = (/** @type {any} */ row) => plans().schedules.find((each) => each.name === row.name) || row;
   const latest = (/** @type {any} */ row) => plans.peek().schedules.find((each) => each.name === row.name) || row;
-  const acts = (/** @type {any} */ row) => h("div", { class: "actions tight" },
-    action(/** @type {any} */ (() => (now(row).paused ? "Continue" : "Pause")), () => pause(latest(row)).then(look)), action("Run now", () => run(row).then(look)), action("Delete", () => removeSchedule(row).then(look), { class: "plain bad" }));
-  return table("Recurring schedules", [
-    { label: "Name", cell: (row) => row.name },
-    { label: "When", cell: (row) => h("span", { class: "wrap" }, row.cron ? `${row.cron} ${row.time_zone}` : `every ${duration(row.every)}`) },
-    { label: "To", cell: (row) => (row.queue ? queueLink(row.queue) : (row.topics || []).join(", ")) },
-    { label: "Next", cell: (row) => () => (now(row).paused ? badge("paused", "soon") : h("span", { title: time(now(row).next_run) }, until(now(row).next_run))) },
-    { label: "Last", cell: (row) => () => lastRun(now(row), runs) },
-    { label: "Trouble", cell: (row) => () => trouble(now(row)) },
-    { label: "Runs", number: true, minor: true, cell: (row) => () => count(now(row).runs) },
-    { label: "", cell: acts },
-  ], plans.peek().schedules, { empty: [h("p", {}, "There are none. Publish a message every ten minutes:"), h("pre", {}, curl("PUT", "/v1/schedules/heartbeat", { topics: ["heartbeat"], message: "still here", every: 600 }))] });
+  const acts = (/** @type {any} */ row) =>
+    h(
+      "div",
+      { class: "actions tight" },
+      action(/** @type {any} */ (() => (now(row).paused ? "Continue" : "Pause")), () => pause(latest(row)).then(look)),
+      action("Change", () => changeSchedule(latest(row), look), { "aria-label": `Change ${row.name}` }),
+      action("Run now", () => run(row).then(look)),
+      action("Delete", () => removeSchedule(row).then(look), { class: "plain bad" }),
+    );
+  return table(
+    "Recurring schedules",
+    [
+      { label: "Name", cell: (row) => row.name },
+      { label: "When", cell: (row) => () => h("span", { class: "wrap" }, whenOf(now(row))) },
+      { label: "To", minor: true, cell: (row) => () => whereTo(now(row)) },
+      {
+        label: "Next",
+        cell: (row) => () =>
+          now(row).paused
+            ? badge("paused", "soon")
+            : h("span", { title: time(now(row).next_run) }, until(now(row).next_run)),
+      },
+      { label: "Last", cell: (row) => () => lastRun(now(row), runs) },
+      { label: "Trouble", minor: true, cell: (row) => () => trouble(now(row)) },
+      { label: "Runs", number: true, spare: true, cell: (row) => () => count(now(row).runs) },
+      { label: "", acts: true, cell: acts },
+    ],
+    plans.peek().schedules,
+    {
+      empty: [
+        h("p", {}, "There are none. Publish a message every ten minutes:"),
+        h(
+          "pre",
+          {},
+          curl("PUT", "/v1/schedules/heartbeat", { topics: ["heartbeat"], message: "still here", every: 600 }),
+        ),
+      ],
+    },
+  );
 }
+
+/** @param {any} row */
+const whenOf = ({ cron, time_zone: zone, every: interval }) =>
+  cron ? `${cron} ${zone}` : `every ${duration(interval)}`;
+
+/** @param {any} row */
+const whereTo = ({ queue, topics }) => (queue ? queueLink(queue) : (topics || []).join(", "));
 
 /** When it ran last, and whether that worked. @param {any} row @param {any} runs */
 function lastRun({ last_id: id, last_run: moment }, runs) {
@@ -99,31 +158,69 @@ function lastRun({ last_id: id, last_run: moment }, runs) {
 }
 
 /** @param {any} row */
-const trouble = ({ last_error: error, missed }) => (error ? h("span", { class: "wrap bad" }, error) : missed ? h("span", { class: "soon" }, `${count(missed)} missed`) : "–");
+const trouble = ({ last_error: error, missed }) =>
+  error
+    ? h("span", { class: "wrap bad" }, error)
+    : missed
+      ? h("span", { class: "soon" }, `${count(missed)} missed`)
+      : "–";
 
 /** One row for each schedule, with when it runs first. @param {any[]} schedules */
 function nextDay(schedules) {
   const now = Date.now() / 1000;
   const running = schedules.filter((each) => each.next_run && seconds(each.next_run) < now + DAY);
-  const rows = running.map((each) => ({ name: each.name, at: seconds(each.next_run), every: each.every })).sort((one, other) => one.at - other.at);
+  const rows = running
+    .map((each) => ({ name: each.name, at: seconds(each.next_run), every: each.every }))
+    .sort((one, other) => one.at - other.at);
   if (!rows.length) return h("div", { class: "empty" }, "Nothing is planned for the next day.");
-  return h("div", { class: "day panel" }, rows.map((row) => {
-    const mark = h("span", { class: "mark", title: `${row.name}: ${time(row.at)}` });
-    mark.style.left = `${((row.at - now) / DAY) * 100}%`;
-    return h("div", { class: "lane" }, h("span", { class: "label" }, row.name), h("span", { class: "track" }, mark), h("span", { class: "quiet" }, `${time(row.at)}${row.every ? `, then every ${duration(row.every)}` : ""}`));
-  }));
+  return h(
+    "div",
+    { class: "day panel" },
+    rows.map((row) => {
+      const mark = h("span", { class: "mark", title: `${row.name}: ${time(row.at)}` });
+      mark.style.left = `${((row.at - now) / DAY) * 100}%`;
+      return h(
+        "div",
+        { class: "lane" },
+        h("span", { class: "label" }, row.name),
+        h("span", { class: "track" }, mark),
+        h("span", { class: "quiet" }, `${time(row.at)}${row.every ? `, then every ${duration(row.every)}` : ""}`),
+      );
+    }),
+  );
 }
 
 /** @param {Plans} plans @param {(moment: string) => string} until @param {() => Promise<any>} look */
 function delayed({ messages, next }, until, look) {
-  const acts = (/** @type {any} */ row) => h("div", { class: "actions tight" }, action("Move", () => reschedule(row).then(look)), action("Delete", () => cancel(row).then(look), { class: "plain bad" }));
-  return h("div", {}, table("Delayed messages", [
-    { label: "Message", cell: (row) => messageLink(row.id) },
-    { label: "Queue", cell: (row) => queueLink(row.queue) },
-    { label: "Ready at", cell: (row) => [`${time(row.visible_at)} (`, () => until(row.visible_at), ")"] },
-    { label: "Body", minor: true, grow: true, cell: (row) => h("span", { class: "preview mono", title: preview(row) }, preview(row)) },
-    { label: "", cell: acts },
-  ], messages, { empty: "No message is delayed." }), next ? h("p", { class: "quiet" }, `The first ${SHOWN}.`) : null);
+  const acts = (/** @type {any} */ row) =>
+    h(
+      "div",
+      { class: "actions tight" },
+      action("Move", () => reschedule(row).then(look)),
+      action("Delete", () => cancel(row).then(look), { class: "plain bad" }),
+    );
+  return h(
+    "div",
+    {},
+    table(
+      "Delayed messages",
+      [
+        { label: "Message", cell: (row) => messageLink(row.id) },
+        { label: "Queue", cell: (row) => queueLink(row.queue) },
+        { label: "Ready at", cell: (row) => [`${time(row.visible_at)} (`, () => until(row.visible_at), ")"] },
+        {
+          label: "Body",
+          minor: true,
+          grow: true,
+          cell: (row) => h("span", { class: "preview mono", title: preview(row) }, preview(row)),
+        },
+        { label: "", acts: true, cell: acts },
+      ],
+      messages,
+      { empty: "No message is delayed." },
+    ),
+    next ? h("p", { class: "quiet" }, `The first ${SHOWN}.`) : null,
+  );
 }
 
 /** @param {any} row */
@@ -132,17 +229,31 @@ const at = (row) => `/v1/schedules/${encodeURIComponent(row.name)}`;
 /** @param {any} row */
 async function pause(row) {
   const act = row.paused ? "Continue" : "Pause";
-  if (await ask({ title: `${act} ${row.name}?`, act })) await attempt(() => api(at(row), { method: "PATCH", json: { paused: !row.paused } }), `${row.name} is ${row.paused ? "running" : "paused"}`);
+  if (await ask({ title: `${act} ${row.name}?`, act }))
+    await attempt(
+      () => api(at(row), { method: "PATCH", json: { paused: !row.paused } }),
+      `${row.name} is ${row.paused ? "running" : "paused"}`,
+    );
 }
 
 /** @param {any} row */
 async function run(row) {
-  if (await ask({ title: `Publish one message of ${row.name} now?`, text: "Its plan stays as it is.", act: "Run now" })) await attempt(() => api(`${at(row)}/run`, { method: "POST" }), `${row.name} has run`);
+  if (await ask({ title: `Publish one message of ${row.name} now?`, text: "Its plan stays as it is.", act: "Run now" }))
+    await attempt(() => api(`${at(row)}/run`, { method: "POST" }), `${row.name} has run`);
 }
 
 /** @param {any} row */
 async function removeSchedule(row) {
-  if (await ask({ title: `Delete the schedule ${row.name}?`, text: "Messages that it has published stay.", act: "Delete", typed: row.name, danger: true })) await attempt(() => api(at(row), { method: "DELETE" }), `${row.name} is deleted`);
+  if (
+    await ask({
+      title: `Delete the schedule ${row.name}?`,
+      text: "Messages that it has published stay.",
+      act: "Delete",
+      typed: row.name,
+      danger: true,
+    })
+  )
+    await attempt(() => api(at(row), { method: "DELETE" }), `${row.name} is deleted`);
 }
 
 /** @param {any} row */
@@ -150,11 +261,22 @@ async function reschedule(row) {
   const input = field("Ready at", { value: row.visible_at }, "RFC 3339. A time in the past makes it ready at once.");
   if (await ask({ title: "Move this message in time?", fields: input, act: "Move" })) {
     const visible = /** @type {HTMLInputElement} */ (input.querySelector("input")).value;
-    await attempt(() => api(`/v1/schedule/${row.id}`, { method: "PATCH", json: { visible_at: visible } }), "The message is moved");
+    await attempt(
+      () => api(`/v1/schedule/${row.id}`, { method: "PATCH", json: { visible_at: visible } }),
+      "The message is moved",
+    );
   }
 }
 
 /** @param {any} row */
 async function cancel(row) {
-  if (await ask({ title: "Delete 1 delayed message?", text: `From ${row.queue}. This cannot be undone.`, act: "Delete", danger: true })) await attempt(() => api(`/v1/schedule/${row.id}`, { method: "DELETE" }), "1 message deleted");
+  if (
+    await ask({
+      title: "Delete 1 delayed message?",
+      text: `From ${row.queue}. This cannot be undone.`,
+      act: "Delete",
+      danger: true,
+    })
+  )
+    await attempt(() => api(`/v1/schedule/${row.id}`, { method: "DELETE" }), "1 message deleted");
 }

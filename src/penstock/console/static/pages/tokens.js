@@ -6,7 +6,8 @@ import { h } from "../lib/dom.js";
 import { time } from "../lib/format.js";
 import { action, asCode, ask, attempt, button, copyable, field, heading, openDialog, table } from "../lib/parts.js";
 
-const SCOPES_HINT = "Verbs and names, separated by spaces: publish,consume:orders* read:*. admin alone may do everything.";
+const SCOPES_HINT =
+  "Verbs and names, separated by spaces: publish,consume:orders* read:*. admin alone may do everything.";
 const EXPIRES_HINT = "A time such as 2027-01-31T12:00:00Z. Empty: it does not expire.";
 
 /** @param {string} name */
@@ -16,11 +17,30 @@ export const load = () => api("/v1/tokens?limit=1000");
 
 /** @param {any} _ @param {any} found */
 export function page(_, { tokens, total }) {
-  const code = asCode(() => ({ curl: curl("PUT", addressOf("shop"), { scopes: ["publish:orders*"] }), python: python(`print(client.tokens.create("shop", ${literal(["publish:orders*"])}).token)`) }));
+  const code = asCode(() => ({
+    curl: curl("PUT", addressOf("shop"), { scopes: ["publish:orders*"] }),
+    python: python(`print(client.tokens.create("shop", ${literal(["publish:orders*"])}).token)`),
+  }));
   return [
-    heading("Tokens", code, action("Create a token", () => create(total === 0), { class: "primary" })),
-    h("p", { class: "quiet" }, "A token is an identity: with it, a client may do what its scopes allow. The broker keeps a digest of the secret, and shows the secret once."),
-    table("Tokens", COLUMNS, tokens, { empty: h("p", {}, "There are no tokens that can be managed here. As soon as there is one, every client needs a token, so the first one must be an administrator.") }),
+    heading(
+      "Tokens",
+      code,
+      action("Create a token", () => create(total === 0), { class: "primary" }),
+    ),
+    h(
+      "p",
+      { class: "quiet" },
+      "A token is an identity: with it, a client may do what its scopes allow. The broker keeps a digest of " +
+        "the secret, and shows the secret once.",
+    ),
+    table("Tokens", COLUMNS, tokens, {
+      empty: h(
+        "p",
+        {},
+        "There are no tokens that can be managed here. As soon as there is one, every client needs a token, " +
+          "so the first one must be an administrator.",
+      ),
+    }),
     total > tokens.length ? h("p", { class: "quiet" }, `The first ${tokens.length} of ${total}.`) : null,
   ];
 }
@@ -32,7 +52,18 @@ const COLUMNS = [
   { label: "Expires", minor: true, cell: (row) => (row.expires ? time(row.expires) : "never") },
   { label: "Last used", minor: true, cell: (row) => time(row.last_used) },
   { label: "Created", minor: true, cell: (row) => time(row.created) },
-  { label: "", cell: (row) => h("div", { class: "actions tight" }, action("Change", () => change(row), named("Change", row)), row.certificate ? null : action("Rotate", () => rotate(row), named("Rotate", row)), action("Delete", () => remove(row), { class: "plain bad", ...named("Delete", row) })) },
+  {
+    label: "",
+    acts: true,
+    cell: (row) =>
+      h(
+        "div",
+        { class: "actions tight" },
+        action("Change", () => change(row), named("Change", row)),
+        row.certificate ? null : action("Rotate", () => rotate(row), named("Rotate", row)),
+        action("Delete", () => remove(row), { class: "plain bad", ...named("Delete", row) }),
+      ),
+  },
 ];
 
 /** @param {string} verb @param {any} row */
@@ -51,10 +82,15 @@ async function create(isFirst) {
   const name = field("Name", { name: "name", required: true, autofocus: true });
   const scopes = field("Scopes", { name: "scopes", required: true, value: isFirst ? "admin" : "" }, SCOPES_HINT);
   const expires = field("Expires", { name: "expires", placeholder: "never" }, EXPIRES_HINT);
-  const text = isFirst ? "It is the first one: from then on every client needs a token. This tab will use the new one." : "";
+  const text = isFirst
+    ? "It is the first one: from then on every client needs a token. This tab will use the new one."
+    : "";
   if (!(await ask({ title: "Create a token", text, fields: [name, scopes, expires], act: "Create" }))) return;
   await attempt(async () => {
-    const made = await api(addressOf(typedIn(name)), { method: "PUT", json: { scopes: scopesIn(scopes), expires: typedIn(expires) || null } });
+    const made = await api(addressOf(typedIn(name)), {
+      method: "PUT",
+      json: { scopes: scopesIn(scopes), expires: typedIn(expires) || null },
+    });
     if (isFirst && !hasToken()) setToken(made.token);
     showSecret(made);
   });
@@ -64,27 +100,53 @@ async function create(isFirst) {
 async function change(row) {
   const scopes = field("Scopes", { name: "scopes", required: true, value: row.scopes.join(" ") }, SCOPES_HINT);
   const expires = field("Expires", { name: "expires", value: row.expires || "", placeholder: "never" }, EXPIRES_HINT);
-  if (!(await ask({ title: `Change the token ${row.name}`, text: "Its secret stays. The change holds at once, also for open connections.", fields: [scopes, expires], act: "Change" }))) return;
+  if (
+    !(await ask({
+      title: `Change the token ${row.name}`,
+      text: "Its secret stays. The change holds at once, also for open connections.",
+      fields: [scopes, expires],
+      act: "Change",
+    }))
+  )
+    return;
   const json = { scopes: scopesIn(scopes), expires: typedIn(expires) || null };
   if (await attempt(() => api(addressOf(row.name), { method: "PATCH", json }), `${row.name} is changed`)) again();
 }
 
 /** @param {any} row */
 async function rotate(row) {
-  const grace = field("Seconds for which the old secret stays valid", { name: "grace", type: "number", min: 0, value: 3600 });
+  const grace = field("Seconds for which the old secret stays valid", {
+    name: "grace",
+    type: "number",
+    min: 0,
+    value: 3600,
+  });
   if (!(await ask({ title: `Give ${row.name} a new secret?`, fields: grace, act: "Rotate" }))) return;
-  await attempt(async () => showSecret(await api(`${addressOf(row.name)}/rotate`, { method: "POST", json: { grace: Number(typedIn(grace)) } })));
+  await attempt(async () =>
+    showSecret(await api(`${addressOf(row.name)}/rotate`, { method: "POST", json: { grace: Number(typedIn(grace)) } })),
+  );
 }
 
 /** @param {any} row */
 async function remove(row) {
   const text = "Clients with this token are refused at once. This cannot be undone.";
-  if (!(await ask({ title: `Delete the token ${row.name}?`, text, act: "Delete", typed: row.name, danger: true }))) return;
+  if (!(await ask({ title: `Delete the token ${row.name}?`, text, act: "Delete", typed: row.name, danger: true })))
+    return;
   if (await attempt(() => api(addressOf(row.name), { method: "DELETE" }), `${row.name} is deleted`)) again();
 }
 
 /** @param {any} made */
 function showSecret(made) {
   const close = button("I have copied it", () => dialog.close(), { class: "primary" });
-  const dialog = openDialog(h("div", {}, h("h2", { id: "asked" }, `The secret of ${made.name}`), h("p", {}, "It is shown once. Nobody can read it later, but it can be rotated."), copyable("Secret", made.token), h("div", { class: "actions" }, close)), again);
+  const dialog = openDialog(
+    h(
+      "div",
+      {},
+      h("h2", { id: "asked" }, `The secret of ${made.name}`),
+      h("p", {}, "It is shown once. Nobody can read it later, but it can be rotated."),
+      copyable("Secret", made.token),
+      h("div", { class: "actions" }, close),
+    ),
+    again,
+  );
 }
