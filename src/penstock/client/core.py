@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from penstock.client import errors, looking
+from penstock.client import errors
 from penstock.client.administration import AsyncChannels, AsyncQueues
 from penstock.client.batches import Batches
 from penstock.client.causes import with_cause
@@ -28,10 +28,10 @@ from penstock.client.consuming import consumed
 from penstock.client.encoding import OutcomeName, PublishDocument, content_of, encode, path, query
 from penstock.client.events import event_pages
 from penstock.client.jobs import finished
+from penstock.client.looking import Looks
 from penstock.client.pages import Pages
 from penstock.client.results import (
     Confirmed,
-    ConsumerState,
     Event,
     Found,
     Health,
@@ -39,7 +39,6 @@ from penstock.client.results import (
     MessageFacts,
     Outcome,
     SentFacts,
-    Trouble,
     Until,
 )
 from penstock.client.schedules import AsyncSchedules
@@ -86,7 +85,7 @@ def _list_of(topics: str | Sequence[str]) -> Sequence[str]:
     return (topics,) if isinstance(topics, str) else topics
 
 
-class Core(Generic[S, M]):
+class Core(Looks, Generic[S, M]):
     """Publishing, receiving and following messages."""
 
     sent_type: ClassVar[type[SentFacts]]
@@ -477,30 +476,6 @@ class Core(Generic[S, M]):
         return await finished(
             self._session, await self._session.change("POST", "/v1/redrive", Job, document), "redrive"
         )
-
-    async def troubles(self) -> list[Trouble]:
-        """The queues that need a person, the most urgent first, and why.
-
-        `for trouble in client.troubles(): print(trouble.queue, trouble.text)`
-        """
-        return await looking.troubles(self._session)
-
-    async def consumers(
-        self, queue: str | None = None, *, name: str | None = None, sort: str = "time"
-    ) -> list[ConsumerState]:
-        """Who takes messages, of all queues or of one, and how fast; the slowest first. The broker counts while
-        somebody asks.
-
-        `client.consumers("orders")[0].leases`
-        """
-        return await looking.consumers(self._session, queue, name, sort)
-
-    async def queue_names(self, part: str = "", limit: int = 100) -> list[str]:
-        """The names of queues that contain this text, in their order.
-
-        `client.queue_names("failed")`
-        """
-        return await looking.queue_names(self._session, part, limit)
 
     async def health(self) -> Health:
         """Whether the broker is well.

@@ -19,6 +19,7 @@ from penstock.client.pages import Pages
 
 T = TypeVar("T")
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 P = ParamSpec("P")
 
 _CANCEL_SECONDS_MAX = 5.0
@@ -141,10 +142,10 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-class Blocking(Generic[A]):
+class Blocking(Generic[A_co]):
     """The blocking face of an asynchronous object."""
 
-    def __init__(self, asynchronous: A, runner: Runner) -> None:
+    def __init__(self, asynchronous: A_co, runner: Runner) -> None:
         self._asynchronous = asynchronous
         self._runner = runner
 

@@ -42,8 +42,9 @@ class Channels:
         return listed(request, "channels", partial(_shown, states), partial(_pushes, states))
 
     def _get(self, request: http.Request, segment: bytes) -> http.Awaited:
+        describe = DescribeQueue(http.queue_name(segment))
+
         def shown(respond: Respond) -> None:
-            describe = DescribeQueue(http.queue_name(segment))
             self._submit(request, describe, lambda answer: http.give(self._render(request, answer), respond))
 
         return http.Awaited(shown)
