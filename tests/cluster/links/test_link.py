@@ -33,7 +33,7 @@ from penstock.model.commands import (
 )
 from penstock.model.event_log import LogRange, ReadLog
 from penstock.model.figures import WatchFigures
-from penstock.model.jobs import FindJob, JobState
+from penstock.model.jobs import FindJob, JobState, StartPurge
 from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings
 from penstock.model.streams import Flow, Sink
@@ -326,6 +326,16 @@ async def test_a_question_whose_link_is_lost_has_no_answer(ends: Ends) -> None:
     ends.near.ask(OWNED, CLIENT, FindJob("purges", "1"), ends.answers.append)
     ends.far.close()
     assert await ends.answered(1) == [LOST]
+
+
+@linked
+async def test_of_a_job_whose_link_is_lost_nobody_says_that_it_was_not_begun(ends: Ends) -> None:
+    ends.loop.ask = lambda *_: None
+    ends.near.ask(OWNED, CLIENT, StartPurge("work"), ends.answers.append)
+    ends.near.close()
+    ends.near.ask(OWNED, CLIENT, StartPurge("work"), ends.answers.append)
+    begun, unsent = await ends.answered(2)
+    assert (begun.reason, unsent) == (Reason.OUTCOME_UNKNOWN, LOST)
 
 
 @linked
