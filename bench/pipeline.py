@@ -40,7 +40,9 @@ CONNECTIONS = 64
 ROUNDS = 3
 ROUND_SECONDS = 14.0
 _BEHIND = ("nice", "-n", "19", "taskset", "--cpu-list", str(LOAD_CORE))
-_BATCH = re.compile(r"batch (\d+): (\d+) events up to offset \d+ in ([\d.]+) s, ([\d.]+) s after they happened")
+_BATCH = re.compile(
+    r"batch (\d+): (\d+) events up to offset \d+ in ([\d.]+) s, (?:([\d.]+) s|\w+) after they happened"
+)
 
 
 def main() -> None:

@@ -50,6 +50,7 @@ _TLS_VARIABLES = {
     "certificate": "PENSTOCK_CERTIFICATE",
     "certificateKey": "PENSTOCK_CERTIFICATE_KEY",
 }
+_LAG_SECONDS_MAX = 600
 _RATES = 10  # How many batches a rate is averaged over.
 
 
@@ -420,7 +421,7 @@ class _View:
         if not self._live:
             self._console.print(
                 f"batch {what.batch}: {what.events} events up to offset {what.end} in {what.seconds:.1f} s,"
-                f" {duration(_lag(what))} after they happened"
+                f" {_lag_text(what)} after they happened"
             )
 
     def refresh(self) -> None:
@@ -442,7 +443,7 @@ class _View:
             grid.add_row(name, f"{last.rows.get(name, 0):,}", f"{rows:,}")
         facts = (
             f"batch {last.batch}   offset {last.end:,}   behind the log by {self._behind(last.end)}"
-            f"   lag {duration(_lag(last))}   {rate:,.0f} events/s during batches"
+            f"   lag {_lag_text(last)}   {rate:,.0f} events/s during batches"
         )
         return Group(head, Text(facts), grid)
 
@@ -457,3 +458,9 @@ def _lag(what: Any) -> float:
     """Seconds between the last event of a batch and its commit to the tables."""
     lag: float = (what.at - what.newest).total_seconds()
     return max(0.0, lag)
+
+
+def _lag_text(what: Any) -> str:
+    """Seconds, as long as they say something: a lake that is filled for the first time is days behind."""
+    lag = _lag(what)
+    return f"{lag:.1f} s" if lag < _LAG_SECONDS_MAX else duration(lag)
