@@ -140,6 +140,13 @@ def test_readers_add_to_what_is_published_what_is_younger(
             assert tuple(found.columns) == tuple(expected.columns) == columns
             assert found.types == expected.types
             assert sorted(map(repr, found.fetchall())) == sorted(map(repr, expected.fetchall()))
+    publish_all(late)
+    for name, table in TABLES.items():
+        with closing(open_tables(late, name)) as some, closing(open_parts(late, name)) as every:
+            found, expected = some.table(name), every.table(name)
+            assert sorted(map(repr, found.fetchall())) == sorted(map(repr, expected.fetchall()))
+            if table.in_parts:
+                assert not len(some.sql("SELECT 1 FROM duckdb_views() WHERE view_name LIKE '%_young'"))
 
 
 def forget_latest(lake: Lake, table: Table, share: float) -> int:

@@ -1,7 +1,8 @@
 """Publishes tables for readers of Delta that know nothing of parts: the documented columns, one row for each key.
 
-DuckDB merges the parts. A date is rewritten only if its parts have changed; if rows depend on earlier dates, later
-dates are rewritten too. While the stream runs, this is a process of its own: `python -m` this module.
+DuckDB merges what is published with the parts that are younger. A date is rewritten only if its parts have changed;
+if rows depend on earlier dates, later dates are rewritten too. While the stream runs, this is a process of its own:
+`python -m` this module.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.limits import LAKE_FILE_BYTES, LAKE_PUBLISH_MEMORY_BYTES
 from penstock.pipeline.lake.delta import PARTITION, LakeFile, LakeTable
 from penstock.pipeline.lake.directory import Lake
 from penstock.pipeline.lake.queries import BESIDE
-from penstock.pipeline.lake.reading import open_parts, read_files
+from penstock.pipeline.lake.reading import open_parts, open_tables, read_files
 from penstock.pipeline.lake.tables import TABLES, Table, parts_table
 
 _STAGING = "_publishing"
@@ -56,7 +57,8 @@ def publish(lake: Lake, table: Table, *, everything: bool = False, threads: int 
         dates = {file.date for file in (*files, *public.files()) if file.date} if table.by_date else None
     else:
         dates = _dates(table, parts, changed, files, public)
-    with closing(open_parts(lake, table.name, dates)) as connection:
+    opened = open_parts(lake, table.name, dates) if everything else open_tables(lake, table.name)
+    with closing(opened) as connection:
         _limit(connection, threads)
         public.make()
         old = [file for file in public.files() if dates is None or file.date in dates]
