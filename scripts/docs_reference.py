@@ -16,7 +16,7 @@ import typer.main
 
 import penstock
 from penstock.cli import verbs
-from penstock.server.descriptions import asyncapi_document, openapi_document
+from penstock.server.openapi import asyncapi_document, openapi_document
 
 _METHODS = ("get", "put", "post", "patch", "delete")
 

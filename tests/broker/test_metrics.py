@@ -341,7 +341,7 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         backups = partial(Backups, directory=log.directory, identity=identity, history=history)
         metrics.parts += [snapshots, history]
         services = assemble(loop, Config(), identity, Turns(), backups, Identities(()), FORMS)
-        services.departures.connect(0, ShardMap(2))
+        services.courier_source.connect(0, ShardMap(2))
         services.courier.connect({1: loop})
         metrics.parts += services
         await ask(loop, CreateQueue("orders", QueueSettings()))

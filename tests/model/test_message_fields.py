@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.model.message_fields import MESSAGE_FIELDS, MessageField
-from penstock.server.descriptions import openapi
+from penstock.server.openapi import openapi
 
 ROOT = Path(__file__).parents[2]
 

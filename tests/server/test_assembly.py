@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Iterator
 from typing import get_type_hints
 
-from penstock.broker import services
+from penstock import broker
 from penstock.broker.services.contract import Service
 from penstock.broker.services.history_writes import HistoryWrites
 from penstock.broker.services.jobs import Jobs
@@ -25,7 +25,7 @@ def kinds(base: type[Service]) -> Iterator[type[Service]]:
 
 
 def test_every_service_is_started() -> None:
-    for module in pkgutil.walk_packages(services.__path__, f"{services.__name__}."):
+    for module in pkgutil.walk_packages(broker.__path__, f"{broker.__name__}."):
         importlib.import_module(module.name)
-    ours = {kind for kind in kinds(Service) if kind.__module__.startswith(services.__name__)}
+    ours = {kind for kind in kinds(Service) if kind.__module__.startswith(broker.__name__)}
     assert ours - OF_THE_SHARD - BASES == {*get_type_hints(Services).values()}

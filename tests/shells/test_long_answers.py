@@ -10,7 +10,7 @@ from typing import Any
 from penstock.broker.turns import Turns
 from penstock.dialects.wire.http import Response, Steps
 from penstock.limits import WORKS_AT_ONCE_MAX
-from penstock.shells.long_answers import Asker, Works
+from penstock.shells.long_answers import Asker, LongAnswers
 from tests.support.live_loop import until
 
 
@@ -18,7 +18,7 @@ class Office:
     """Makes answers in parts, as long as it is held up, and notes which were begun and who got what."""
 
     def __init__(self) -> None:
-        self.works = Works(Turns())
+        self.long_answers = LongAnswers(Turns())
         self.begun: list[str] = []
         self.got: dict[str, Response] = {}
         self.held_up = True
@@ -26,7 +26,9 @@ class Office:
         self.most_at_work = 0
 
     def ask(self, key: str, name: str) -> Asker:
-        return self.works.ask(key, self._steps(key), lambda _, __: None, partial(self.got.__setitem__, name), None)
+        return self.long_answers.ask(
+            key, self._steps(key), lambda _, __: None, partial(self.got.__setitem__, name), None
+        )
 
     def _steps(self, key: str) -> Steps:
         self.begun.append(key)

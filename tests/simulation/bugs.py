@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from penstock.broker.services.departures import Departures
+from penstock.broker.services.courier_source import CourierSource
 from penstock.broker.services.loans import borrower
 from penstock.broker.services.loans.lender import Lender
 from penstock.broker.writer.commit import GroupCommit, give
@@ -60,22 +60,22 @@ def _forget_beginning(self: Frames, data: bytes) -> list[Any]:
     return _receive(self, data)
 
 
-async def _look_too_far(self: Departures, wanted: Any, offset: int) -> Any:
+async def _look_too_far(self: CourierSource, wanted: Any, offset: int) -> Any:
     found = await _promised(self, wanted, offset)
     return found._replace(to=found.to + 3) if found else found
 
 
-_promised = Departures._promised
+_promised = CourierSource._promised
 
 
-async def _take_for_granted(self: Departures, command: CollectParcels) -> Any:
+async def _take_for_granted(self: CourierSource, command: CollectParcels) -> Any:
     owed = await _owed(self, command)
     if not isinstance(owed, Refused):
         self.writer.submit(NoteTaken(command.shard, owed[1]), lambda _: None)
     return owed
 
 
-_owed = Departures._owed
+_owed = CourierSource._owed
 
 
 def _append_anyway(_: int, __: int, data: bytes) -> Statement:
@@ -179,10 +179,10 @@ BUGS = {
         "shards", "a frame that arrives in pieces loses its beginning", Frames, "receive", _forget_beginning
     ),
     "skip-cursor": Bug(
-        "shards", "a cursor passes messages that were not taken", Departures, "_promised", _look_too_far
+        "shards", "a cursor passes messages that were not taken", CourierSource, "_promised", _look_too_far
     ),
     "taken-too-early": Bug(
-        "shards", "a message that left is forgotten before it has come", Departures, "_owed", _take_for_granted
+        "shards", "a message that left is forgotten before it has come", CourierSource, "_owed", _take_for_granted
     ),
     "stay-in-round": Bug("shards", "a round waits for a log that has failed", Rounds, "ended", _stay),
     "one-sync-for-all": Bug(

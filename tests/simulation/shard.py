@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from penstock.broker.services.contract import Service
-from penstock.broker.services.courier import Courier
-from penstock.broker.services.departures import Departures
+from penstock.broker.services.courier_source import CourierSource
+from penstock.broker.services.courier_target import CourierTarget
 from penstock.broker.services.loans import connect_loans
 from penstock.broker.services.loans.borrower import Borrower
 from penstock.broker.services.loans.lender import Lender
@@ -38,7 +38,7 @@ from tests.support.faulty import Faults, FaultyLog, rot
 DOUBT_NS = 3 * SECOND_NS
 DEADLINE_LATE_NS_MAX = 2 * TIMER_LATE_NS_MAX
 
-for failing in ("writer.loop", "services.departures", "services.courier"):  # It is their daily bread here.
+for failing in ("writer.loop", "services.courier_source", "services.courier"):  # It is their daily bread here.
     logging.getLogger(f"penstock.server.{failing}").setLevel(logging.CRITICAL + 1)
 
 
@@ -93,16 +93,18 @@ class Shard:
     def offer(self) -> OwnPort:
         """For the others, when it is one of several."""
         reads = LogReads(self.loop)
-        departures, courier = Departures(self.loop, reads), Courier(self.loop, QueueSettings())
-        departures.connect(self.number, self._map)
+        courier_source, courier = CourierSource(self.loop, reads), CourierTarget(self.loop, QueueSettings())
+        courier_source.connect(self.number, self._map)
         borrower, lender = Borrower(self.loop), Lender(self.loop)
-        self._services = [departures, courier, borrower, lender]
-        return OwnPort(self.loop, departures, Recalls(self.loop, MessageTraces(self.loop, reads)), borrower, lender)
+        self._services = [courier_source, courier, borrower, lender]
+        return OwnPort(
+            self.loop, courier_source, Recalls(self.loop, MessageTraces(self.loop, reads)), borrower, lender
+        )
 
     def join(self, ports: Sequence[ClientPort]) -> None:
         """`ports`: all shards."""
         _, courier, borrower, lender = self._services
-        assert isinstance(courier, Courier)
+        assert isinstance(courier, CourierTarget)
         assert isinstance(borrower, Borrower)
         assert isinstance(lender, Lender)
         courier.connect({number: port for number, port in enumerate(ports) if number != self.number})

@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from typing import Any
 
-from penstock.broker.services.courier import Courier
-from penstock.broker.services.departures import Departures
+from penstock.broker.services.courier_source import CourierSource
+from penstock.broker.services.courier_target import CourierTarget
 from penstock.broker.services.loans import connect_loans
 from penstock.broker.services.loans.borrower import Borrower
 from penstock.broker.services.loans.lender import Lender
@@ -43,12 +43,12 @@ class LiveShard:
         self.log = log
         self.loop = Loop(engine, log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
         self.reads = LogReads(self.loop)
-        self.departures = Departures(self.loop, self.reads)
-        self.courier = Courier(self.loop, NEW_QUEUE)
-        self.departures.connect(shard, shards)
+        self.courier_source = CourierSource(self.loop, self.reads)
+        self.courier = CourierTarget(self.loop, NEW_QUEUE)
+        self.courier_source.connect(shard, shards)
         self.borrower, self.lender = Borrower(self.loop), Lender(self.loop)
         recalls = Recalls(self.loop, MessageTraces(self.loop, self.reads))
-        self.port = OwnPort(self.loop, self.departures, recalls, self.borrower, self.lender)
+        self.port = OwnPort(self.loop, self.courier_source, recalls, self.borrower, self.lender)
 
     def _recovered(self, log: MemoryLog) -> Engine:
         facts = (self._number, self._shards.shards)
@@ -62,7 +62,7 @@ class LiveShard:
         return engine
 
     def start(self) -> None:
-        self.departures.start()
+        self.courier_source.start()
         self.courier.start()
         self.borrower.start()
         self.lender.start()
@@ -77,7 +77,7 @@ class LiveShard:
         await self.lender.close()
         await self.borrower.close()
         await self.courier.close()
-        await self.departures.close()
+        await self.courier_source.close()
         await self.reads.close()
 
 

@@ -77,7 +77,7 @@ class Shard:
 
     def port(self) -> OwnPort:
         services = self.services
-        return OwnPort(self.loop, services.departures, services.recalls, services.borrower, services.lender)
+        return OwnPort(self.loop, services.courier_source, services.recalls, services.borrower, services.lender)
 
     async def close(self) -> None:
         for service in (*self.services, self.history_writes):
@@ -103,7 +103,7 @@ class Worker:
         for at, shard in self.shards.items():
             others = {source: port for source, port in enumerate(self.mesh.ports) if source != at}
             services = shard.services
-            services.departures.connect(at, store.map)
+            services.courier_source.connect(at, store.map)
             services.courier.connect(others)
             connect_loans(services.borrower, services.lender, services.courier, at, store.map, self.mesh.ports)
         router = Router(store.map, self.mesh.ports)

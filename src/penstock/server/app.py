@@ -54,10 +54,10 @@ from penstock.model.permissions import NotAllowedError, denied, require
 from penstock.model.probe import Probe
 from penstock.model.settings import QueueSettings
 from penstock.server.assembly import Services
-from penstock.server.descriptions import asyncapi_document, openapi_document
 from penstock.server.exposition import scraped
 from penstock.server.later import Later
 from penstock.server.later import asked as asked_of
+from penstock.server.openapi import asyncapi_document, openapi_document
 from penstock.server.settings import effective_settings
 from penstock.server.subjects import Needs, form_of, needs_in_head, row_of, subject_of
 from penstock.shells.browsers import policy_of

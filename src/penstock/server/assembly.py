@@ -19,9 +19,9 @@ from penstock.broker.services.audit import Audit
 from penstock.broker.services.backups import Backups
 from penstock.broker.services.connections import Connections
 from penstock.broker.services.consumers import ConsumersService
-from penstock.broker.services.courier import Courier
+from penstock.broker.services.courier_source import CourierSource
+from penstock.broker.services.courier_target import CourierTarget
 from penstock.broker.services.damage import DamagedMessages
-from penstock.broker.services.departures import Departures
 from penstock.broker.services.disk import DiskService
 from penstock.broker.services.event_encoders import EventTexts
 from penstock.broker.services.event_streams import EventStreams
@@ -62,8 +62,8 @@ class Forms(NamedTuple):
 
 class Services(NamedTuple):
     audit: Audit
-    courier: Courier
-    departures: Departures
+    courier: CourierTarget
+    courier_source: CourierSource
     borrower: Borrower
     lender: Lender
     token_changes: TokenChanges
@@ -106,8 +106,8 @@ def assemble(
     reads, consumers, ids = LogReads(writer), ConsumersService(writer), identity.message_ids
     searches, traces = Searches(writer, reads, turns), MessageTraces(writer, reads)
     push, audit = PushChannels(writer, ids(), config.push, random.random), Audit(writer, ids(), config.audit)
-    departures = Departures(writer, reads)
-    courier = Courier(writer, config.topics.new_queue)
+    courier_source = CourierSource(writer, reads)
+    courier = CourierTarget(writer, config.topics.new_queue)
     commits = LastMinute(commit_seconds or Histogram())
     disk = DiskService(writer, Path(config.data), config.log)
     connections, health = Connections(writer), HealthService(writer)
@@ -116,7 +116,7 @@ def assemble(
     streams = EventStreams(writer, reads, partial(forms.event_writer, ids()), config.events, identity)
     workers, copied = WorkerReports(writer), backups(writer, reads, audit)
     batches = StagedBatches(writer, config.topics.new_queue, forms.staged_rows)
-    waits = Waits(writer, traces, departures, reads.names.name)
+    waits = Waits(writer, traces, courier_source, reads.names.name)
     answers: Answers = {
         **stats.answers,
         TraceMessage: traces.report,
@@ -136,7 +136,7 @@ def assemble(
     return Services(
         audit=audit,
         courier=courier,
-        departures=departures,
+        courier_source=courier_source,
         borrower=Borrower(writer),
         lender=Lender(writer),
         token_changes=TokenChanges(writer, identities, has_tokens=has_tokens),

@@ -34,9 +34,9 @@ from penstock.model.cluster import ClusterState
 from penstock.model.settings import QueueSettings
 from penstock.server.app import ids_of
 from penstock.server.clock import Clock
-from penstock.server.descriptors import available, plan
 from penstock.server.exposure import check_exposure
 from penstock.server.logs import set_up
+from penstock.server.open_files import available, plan
 from penstock.server.reloading import Reloading
 from penstock.server.servers import Servers
 from penstock.server.shard import Shard, until

@@ -156,7 +156,7 @@ class Shard:
             config.log,
             self.history_writes,
             is_pinned=lambda: self.services.backups.pinned,
-            kept_from=self.services.departures.kept_from,
+            kept_from=self.services.courier_source.kept_from,
             log_per_byte=STORED_LOG_PER_SNAPSHOT_BYTE if self.store else LOG_PER_SNAPSHOT_BYTE,
         )
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots]
@@ -176,13 +176,13 @@ class Shard:
     def port(self) -> OwnPort:
         """This shard, for the others and for clients of all of them."""
         services = self.services
-        return OwnPort(self.loop, services.departures, services.recalls, services.borrower, services.lender)
+        return OwnPort(self.loop, services.courier_source, services.recalls, services.borrower, services.lender)
 
     def connect(self, shards: ShardMap, ports: Sequence[ClientPort], clients: ClientPort) -> None:
         """Let it send to the other shards: `ports` has one for each shard, in their order; `clients` goes to all."""
         number, services = self.identity.shard, self.services
         services.redrives.all_queues = clients
-        services.departures.connect(number, shards)
+        services.courier_source.connect(number, shards)
         services.courier.connect({each: port for each, port in enumerate(ports) if each != number})
         services.staged_batches.spread(shards.of_name, ports)
         connect_loans(services.borrower, services.lender, services.courier, number, shards, ports)

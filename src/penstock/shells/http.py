@@ -283,7 +283,7 @@ class HttpConnection(Connection):
                 done = partial(self._end_work, exchange)
                 submit = partial(self._submit, exchange)
                 asked = (exchange.target, exchange.access)
-                exchange.pending = self._server.works.ask(asked, result.steps, submit, done, self.meter)
+                exchange.pending = self._server.long_answers.ask(asked, result.steps, submit, done, self.meter)
             elif type(result) is Upgrade:
                 self._begin_upgrade(result, exchange)
             else:

@@ -14,7 +14,7 @@ from penstock.shells.connection import Server
 from penstock.shells.handler import Handler, HttpLimits
 from penstock.shells.heads import KnownHeads
 from penstock.shells.http import HttpConnection
-from penstock.shells.long_answers import Works
+from penstock.shells.long_answers import LongAnswers
 
 
 class HttpServer(Server):
@@ -31,7 +31,7 @@ class HttpServer(Server):
         quotas: Quotas | None = None,
     ) -> None:
         super().__init__(limits, turns, room, quotas)
-        self.works = Works(self.turns)
+        self.long_answers = LongAnswers(self.turns)
         self.handler = handler
         self.submit = handler.submit
         self.known = KnownHeads(limits.header_bytes_max)

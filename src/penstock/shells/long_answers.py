@@ -26,7 +26,7 @@ Submit = Callable[[Command | Query, Callable[[Answer], None]], Cancelable | None
 Done = Callable[[Response], None]
 
 
-class Works:
+class LongAnswers:
     """All long answers of one server."""
 
     def __init__(self, turns: Turns) -> None:
@@ -70,10 +70,12 @@ class _Work:
     def client(self) -> Hashable:
         return id(self)
 
-    def __init__(self, works: Works, key: Hashable, steps: Steps, submit: Submit, meter: Meter | None) -> None:
+    def __init__(
+        self, answers: LongAnswers, key: Hashable, steps: Steps, submit: Submit, meter: Meter | None
+    ) -> None:
         self.key = key
         self.askers: list[Asker] = []
-        self._works = works
+        self._answers = answers
         self._facts = (steps, submit, meter)
         self._worker: Worker | None = None
         self._response: Response | None = None
@@ -86,7 +88,7 @@ class _Work:
         self._response = response
         self._worker = None  # It knows this, and the garbage collector does not see all that this knows.
         turns.join(self)
-        self._works.end(self)
+        self._answers.end(self)
 
     def take_turn(self, *, crowded: bool) -> bool:  # noqa: ARG002 - It cannot be divided further.
         if self.askers:
@@ -101,7 +103,7 @@ class _Work:
                 worker, self._worker = self._worker, None
                 if worker:
                     worker.cancel()
-                self._works.end(self)
+                self._answers.end(self)
 
 
 class Asker:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.broker.services import waits as module
-from penstock.broker.services.departures import Departures
+from penstock.broker.services.courier_source import CourierSource
 from penstock.broker.services.message_traces import MessageTraces
 from penstock.broker.services.waits import Reached, Waits
 from penstock.broker.writer.loop import Loop
@@ -19,7 +19,7 @@ from penstock.model.settings import QueueSettings
 from penstock.model.values import Place
 from tests.support.live_loop import ask, live, settled
 
-NO_DEPARTURES = cast("Departures", None)  # There is one shard.
+NO_SOURCE = cast("CourierSource", None)  # There is one shard.
 NO_TRACES = cast("MessageTraces", None)  # The log is not read in these tests.
 
 
@@ -37,7 +37,7 @@ class Answers:
 
 @live
 async def test_the_number_of_messages_that_are_waited_for_is_limited(loop: Loop) -> None:
-    waits, answers = Waits(loop, NO_TRACES, NO_DEPARTURES, lambda _: None), Answers()
+    waits, answers = Waits(loop, NO_TRACES, NO_SOURCE, lambda _: None), Answers()
     messages = await places(loop, 3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "WAITED_MAX", 4)
@@ -54,7 +54,7 @@ async def test_the_number_of_messages_that_are_waited_for_is_limited(loop: Loop)
 
 @live
 async def test_everyone_is_answered_when_the_log_was_replaced_and_when_the_broker_stops(loop: Loop) -> None:
-    waits, answers = Waits(loop, NO_TRACES, NO_DEPARTURES, lambda _: None), Answers()
+    waits, answers = Waits(loop, NO_TRACES, NO_SOURCE, lambda _: None), Answers()
     messages = await places(loop, 2)
     waits.begin(messages, "done", 60, answers)
     waits.start()
@@ -67,7 +67,7 @@ async def test_everyone_is_answered_when_the_log_was_replaced_and_when_the_broke
 
 @live
 async def test_an_end_that_is_not_durable_is_not_reported(loop: Loop) -> None:
-    waits, answers = Waits(loop, NO_TRACES, NO_DEPARTURES, lambda _: None), Answers()
+    waits, answers = Waits(loop, NO_TRACES, NO_SOURCE, lambda _: None), Answers()
     loop.recent.ask(loop.now())
     (place,) = await places(loop, 1)
     loop.submit(Finish(*place), lambda _: None)
@@ -80,7 +80,7 @@ async def test_an_end_that_is_not_durable_is_not_reported(loop: Loop) -> None:
 
 @live
 async def test_an_end_is_reported_with_the_commit_that_makes_it_durable(loop: Loop) -> None:
-    waits, answers = Waits(loop, NO_TRACES, NO_DEPARTURES, lambda _: None), Answers()
+    waits, answers = Waits(loop, NO_TRACES, NO_SOURCE, lambda _: None), Answers()
     await ask(loop, CreateQueue("other", QueueSettings()))
     first, second = await places(loop, 2)
     waits.begin([first, second], "done", 60, answers)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.broker.services.departures import Departures
+from penstock.broker.services.courier_source import CourierSource
 from penstock.broker.services.loans.borrower import Borrower
 from penstock.broker.services.loans.lender import Lender
 from penstock.broker.services.log_reads import LogReads
@@ -53,7 +53,7 @@ class Ends:
         self._path = path
         reads = LogReads(loop)
         recalls = Recalls(loop, MessageTraces(loop, reads))
-        self._own = OwnPort(loop, Departures(loop, reads), recalls, Borrower(loop), Lender(loop))
+        self._own = OwnPort(loop, CourierSource(loop, reads), recalls, Borrower(loop), Lender(loop))
 
     @asynccontextmanager
     async def linked(self) -> AsyncIterator[None]:

@@ -20,7 +20,7 @@ from penstock.broker.figures.waits import CloseUp, LastMinute
 from penstock.broker.services.attention import RUSH_MESSAGES, Flags, Known, attention, slow_consumer
 from penstock.broker.services.connections import waiting_consumers
 from penstock.broker.services.contract import Service
-from penstock.broker.services.courier import Courier
+from penstock.broker.services.courier_target import CourierTarget
 from penstock.broker.services.disk import DiskService
 from penstock.broker.services.hour import MINUTE, SAMPLE_SECONDS, Hour
 from penstock.broker.services.questions import Answers
@@ -94,7 +94,7 @@ class StatsService(Service):
         writer: ServicePort,
         push_error: Callable[[str], str],
         watchers_max: int,
-        courier: Courier,
+        courier: CourierTarget,
         commits: LastMinute,
         disk: DiskService,
     ) -> None:

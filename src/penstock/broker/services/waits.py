@@ -17,7 +17,7 @@ from penstock.broker.figures.measures import Samples, one
 from penstock.broker.quotas.meter import Poll
 from penstock.broker.quotas.work import over_quota, payer
 from penstock.broker.services.contract import Service
-from penstock.broker.services.departures import Departures
+from penstock.broker.services.courier_source import CourierSource
 from penstock.broker.services.message_traces import MessageTraces
 from penstock.broker.writer.port import ServicePort
 from penstock.errors import Fault, PenstockError, Reason, RequestError
@@ -40,10 +40,10 @@ Reply = Callable[[Mapping[Place, Reached]], None]
 
 
 class Waits(Service):
-    def __init__(self, writer: ServicePort, traces: MessageTraces, departures: Departures, name: TextOf) -> None:
+    def __init__(self, writer: ServicePort, traces: MessageTraces, source: CourierSource, name: TextOf) -> None:
         super().__init__(writer)
         self._name = name
-        self.departures = departures
+        self.courier_source = source
         self.tracing = asyncio.Semaphore(WAIT_TRACES_MAX)
         self.open: set[Wait] = set()
         self._traces = traces
@@ -136,7 +136,7 @@ class Waits(Service):
             return False
         is_shared = queue.settings.keep == "all" or queue.settings.confirmations > 1
         is_moved = place in engine.origins
-        is_alone = not row.topics or (recent.is_alone(place, row.created) and not self.departures.others)
+        is_alone = not row.topics or (recent.is_alone(place, row.created) and not self.courier_source.others)
         return is_alone and not is_shared and not is_moved and (until == "done" or not row.receives)
 
     def is_gone(self, place: Place) -> bool:
@@ -292,12 +292,12 @@ class Wait:
         return self._part in ("all", "home")
 
     def _is_promised(self, progress: Progress) -> bool:
-        return progress.promised > 0 and bool(self._waits.departures.others)
+        return progress.promised > 0 and bool(self._waits.courier_source.others)
 
     async def _copies(self, progress: Progress) -> None:
         """Wait until other shards have their copies, so that they can be asked about them."""
         if self._is_promised(progress) and self._until == "done":
-            await self._waits.departures.all_have(progress.promised)
+            await self._waits.courier_source.all_have(progress.promised)
 
     async def _with_copies(self, outcome: Outcome, progress: Progress) -> Outcome:
         """It has ended here. Where it was published, or was moved to, others are asked about copies then."""

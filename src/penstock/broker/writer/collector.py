@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from penstock.broker.room import NoRoomError
 from penstock.broker.writer.commit import GroupCommit
 from penstock.broker.writer.port import Reply
-from penstock.broker.writer.serving import Serving
 from penstock.broker.writer.waiters import Waiter
+from penstock.broker.writer.waking import Waking
 from penstock.limits import RUN_MESSAGES_MAX, RUNS_TOGETHER_MAX
 from penstock.model.answers import Delivery, Receipts, Refused
 from penstock.model.commands import (
@@ -93,9 +93,9 @@ COLLECTED[PublishRun] = RUNS_TOGETHER_MAX
 
 
 class Collector:
-    def __init__(self, collected: Collected, serving: Serving, commit: GroupCommit, woken: Sequence[Any]) -> None:
+    def __init__(self, collected: Collected, waking: Waking, commit: GroupCommit, woken: Sequence[Any]) -> None:
         self._collected = collected
-        self._serving = serving
+        self._waking = waking
         self._commit = commit
         self._woken = woken
 
@@ -107,16 +107,16 @@ class Collector:
                 if kind in collected:
                     self._decide_together(rule, collected.pop(kind))
             if self._woken:
-                self._serving.wake()  # Those who wait were there before the fetches that have just come.
+                self._waking.wake()  # Those who wait were there before the fetches that have just come.
             if Fetch in collected:
                 self._fetch_together(collected.pop(Fetch))
         if self._woken:
-            self._serving.wake()
+            self._waking.wake()
 
     def _decide_together(self, rule: _Rule, entries: list[Entry]) -> None:
         for together in _grouped(entries, rule.is_alike) if rule.is_alike and len(entries) > 1 else (entries,):
             commands = [entry[0] for entry in together]
-            answer = self._serving.carry_out(commands[0] if len(commands) == 1 else rule.merged(commands))
+            answer = self._waking.carry_out(commands[0] if len(commands) == 1 else rule.merged(commands))
             if len(commands) == 1:
                 self._commit.hold(together[0][1], answer, together[0][2])
             elif type(answer) is Refused:
@@ -128,7 +128,7 @@ class Collector:
     def _fetch_together(self, fetches: list[Entry]) -> None:
         for together in _grouped(fetches, _is_alike):
             deliveries: Sequence[Delivery] = ()
-            if len(together) > 1 and not self._serving.room.is_empty:
+            if len(together) > 1 and not self._waking.room.is_empty:
                 together = self._with_room(together)
             if len(together) > 1:
                 count = sum([command.count for command, _, _, _ in together])
@@ -150,7 +150,7 @@ class Collector:
         """Those whose clients may hold more. The others wait."""
         found = []
         for entry in fetches:
-            if entry[3] and self._serving.room_for(entry[3]) == 0:
+            if entry[3] and self._waking.room_for(entry[3]) == 0:
                 self._decide_alone(entry)
             else:
                 found.append(entry)
@@ -158,7 +158,7 @@ class Collector:
 
     def _fetched(self, fetch: Fetch) -> Sequence[Delivery]:
         try:
-            answer = self._serving.carry_out(fetch, self._serving.room.free(None))
+            answer = self._waking.carry_out(fetch, self._waking.room.free(None))
         except (BeingFetchedError, NoRoomError):
             return ()  # Some of the messages may be here, and there may be room for some.
         return () if type(answer) is Refused else cast("Sequence[Delivery]", answer)
@@ -166,7 +166,7 @@ class Collector:
     def _decide_alone(self, entry: Entry) -> None:
         command, reply, stage, waiter = entry
         if not (waiter and waiter.canceled):
-            self._serving.answer_or_wait(command, reply, stage, waiter)
+            self._waking.answer_or_wait(command, reply, stage, waiter)
 
 
 def _grouped(entries: list[Entry], is_alike: Callable[[Any], object]) -> list[list[Entry]]:

@@ -1,11 +1,11 @@
 """The single writer: every command passes here, and every answer waits here until what it depends on is durable.
 
-    submit ─► collector ─► serving ─► executor ─► engine.decide, log.append, engine.evolve
+    submit ─► collector ─► waking ─► executor ─► engine.decide, log.append, engine.evolve
                               │            │
                               ▼            ▼
                            waiters      commit ─► the answers, when the batch has reached their stage
 
-A client whose command finds nothing waits (`waiters.py`); events that are applied wake it (`serving.py`).
+A client whose command finds nothing waits (`waiters.py`); events that are applied wake it (`waking.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from penstock.broker.writer.port import Lost, Reply, Report, nobody
 from penstock.broker.writer.recent import Recent
 from penstock.broker.writer.rounds import Rounds
 from penstock.broker.writer.scheduler import Deadline, Scheduler
-from penstock.broker.writer.serving import Serving
 from penstock.broker.writer.waiters import Waiter, Waiters, Watch
+from penstock.broker.writer.waking import Waking
 from penstock.engine.engine import Engine
 from penstock.engine.schedules import Planned
 from penstock.errors import DamagedExtentError, FencedError, Reason
@@ -77,10 +77,10 @@ class Loop:
         self.waiters = Waiters(clock, scheduler)
         self.commit = GroupCommit(log, clock, scheduler, self._collected, rounds or Rounds(scheduler), room)
         self.executor = Executor(engine, self.commit, self.waiters, clock, wall, deadline, calendar, room)
-        self._serving = Serving(self.executor, self.commit, self.waiters, deadline, calendar, scheduler)
-        self._collector = Collector(self._collected, self._serving, self.commit, self.waiters.woken)
+        self._waking = Waking(self.executor, self.commit, self.waiters, deadline, calendar, scheduler)
+        self._collector = Collector(self._collected, self._waking, self.commit, self.waiters.woken)
         self._deadline, self._calendar = deadline, calendar
-        outcomes = OutcomeRecords(self.executor, self.commit, self._serving.fetches, self._collector.decide)
+        outcomes = OutcomeRecords(self.executor, self.commit, self._waking.fetches, self._collector.decide)
         self.origin, self.answer_again = outcomes.origin, outcomes.answer_again
         self.gate = Gate(self.submit, self._queue_name)
         self.submit_as, self.refusal = self.gate.submit, self.gate.refusal
@@ -108,18 +108,18 @@ class Loop:
         kind, collected = type(command), self._collected
         if type(command) is Publish and command.fleeting and command.queue in self.waiters.by_key:
             self.decide_collected()
-            if self._serving.hand_over(command, reply):
+            if self._waking.hand_over(command, reply):
                 return None
         waiter: Waiter | None = None
         if kind in READS and (client is not None or getattr(command, "wait_ns", None)):
             if kind is Consume:
                 command, kind = self._delivering(cast("Consume", command))
-            waiter = Waiter(self._serving, cast("Waiting", command), reply, stage, client)
+            waiter = Waiter(self._waking, cast("Waiting", command), reply, stage, client)
         if kind not in COLLECTED or (waiter and (waiter.is_long or waiter.is_turned_away)):
             self.decide_collected()
-            self._serving.answer_or_wait(command, reply, stage, waiter)
+            self._waking.answer_or_wait(command, reply, stage, waiter)
             if self.waiters.woken:
-                self._serving.wake()
+                self._waking.wake()
             return waiter if waiter and waiter.patient else None
         if kind in collected:
             entries = collected[kind]
@@ -153,19 +153,19 @@ class Loop:
 
     def hold_schedules(self, needs_keys: Callable[[Planned], bool]) -> None:
         """Ask before a schedule runs that is due. True: it is held until it is released."""
-        self._serving.needs_keys = needs_keys
+        self._waking.needs_keys = needs_keys
 
     def release_schedule(self, name: str, reply: Reply, stage: Stage = _SYNC) -> None:
         """Run a schedule that was held, if it is due; answered when that is as durable as asked."""
         if not self.commit.failure:
             self.engine.schedules.release(name)
-            self._serving.run_schedules()
+            self._waking.run_schedules()
         self.commit.hold(reply, _unwritable(self.commit.failure) if self.commit.failure else _DONE, stage)
 
     def watch(self, queue: str, wake: Callable[[], None]) -> Watch:
         """Call once when the queue has a ready message; now, if it has one. The queue need not exist yet."""
         self.decide_collected()
-        return self._serving.watch(queue, wake)
+        return self._waking.watch(queue, wake)
 
     def follow(self, queue: int, sequence: int, report: Report, lost: Lost = nobody) -> Follower:
         """Report each later event of a message, when it is durable, up to its last; `lost` if the shard moves."""
@@ -247,9 +247,9 @@ class Loop:
         """Answer everyone who waits, now, with what there is: the broker stops."""
         self.decide_collected()
         for waiter in self.waiters.all():
-            self._serving.give_up(waiter)
+            self._waking.give_up(waiter)
         refusal = Refused(Reason.UNAVAILABLE, "the broker is stopping")
-        give([(reply, refusal) for reply in self._serving.fetches.take() + self._serving.take_crowded()])
+        give([(reply, refusal) for reply in self._waking.fetches.take() + self._waking.take_crowded()])
 
     def dismiss(self) -> None:
         """Wake everyone who watches a queue, and end following messages: they are served elsewhere from now on, and
@@ -267,9 +267,9 @@ class Loop:
         for entries in self._collected.values():
             refused += [reply for _, reply, _, waiter in entries if not (waiter and waiter.canceled)]
         self._collected.clear()
-        refused += self._serving.fetches.take() + self._serving.take_crowded()
+        refused += self._waking.fetches.take() + self._waking.take_crowded()
         for waiter in self.waiters.all():
-            self._serving.forget(waiter)
+            self._waking.forget(waiter)
             refused.append(waiter.reply)
         if isinstance(error, FencedError):
             refused += [reply for reply, _ in doubt.held]  # The store has not taken it, and never will.
@@ -299,7 +299,7 @@ class Loop:
         self._arm()
         for queue in self.waiters.workers.watches:
             self.waiters.workers.wake(queue)  # A message may be ready there that did not wake them.
-        self._serving.wake()
+        self._waking.wake()
 
     def rearm(self) -> None:
         """Set all timers again: the clock does not run as they do."""
@@ -312,11 +312,11 @@ class Loop:
 
     def _on_deadline(self) -> None:
         if not self.failure:
-            self._serving.pass_time()
+            self._waking.pass_time()
 
     def _on_calendar(self) -> None:
         if not self.failure:
-            self._serving.run_schedules()
+            self._waking.run_schedules()
 
 
 def _unwritable(reason: str) -> Refused:

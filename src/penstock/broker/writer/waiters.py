@@ -1,7 +1,7 @@
 """Who waits for what. Each client waits with the keys of its command, first come first served.
 
 A key is of one of three kinds: the workers of a queue, a receiver of a queue, or the result of a message. Events wake
-keys; then `serving.py` decides the commands of their clients again.
+keys; then `waking.py` decides the commands of their clients again.
 
 What it guarantees: an event wakes every key that it may have something for, at a cost that does not grow with the
 number of clients that wait. A waiter stands under all its keys or under none, so one that leaves is found nowhere.
@@ -34,7 +34,7 @@ from penstock.model.kinds import MOVES, Kind, kinds_where
 from penstock.model.values import Key, Nanos, Stage
 
 if TYPE_CHECKING:
-    from penstock.broker.writer.serving import Serving
+    from penstock.broker.writer.waking import Waking
 
 # A message may be ready in its queue. A run of queued messages has several queues, and an observer of its own.
 _MAKES_READY = kinds_where(lambda row: row.wakes and not row.moves) - {Kind.QUEUED}
@@ -53,15 +53,15 @@ class Waiter:
     size = 0  # One message is enough.
 
     __slots__ = (
-        *("_client", "_serving", "canceled", "command", "decided_at", "long"),
+        *("_client", "_waking", "canceled", "command", "decided_at", "long"),
         *("patient", "reply", "stage", "timer", "until"),
     )
 
     def __init__(
-        self, serving: Serving, command: Waiting, reply: Reply, stage: Stage, client: Client | None = None
+        self, waking: Waking, command: Waiting, reply: Reply, stage: Stage, client: Client | None = None
     ) -> None:
         """`client`: absent for a service of the broker, which needs no room."""
-        self._serving = serving
+        self._waking = waking
         self._client = client
         self.command = command
         self.reply = reply
@@ -84,7 +84,7 @@ class Waiter:
     @property
     def is_turned_away(self) -> bool:
         """Its client is that of another process, which has no room for the answer now."""
-        room = self._serving.room
+        room = self._waking.room
         return bool(room.on_crowded) and getattr(self._client, "is_turned_away", False)
 
     @property
@@ -100,13 +100,13 @@ class Waiter:
         """It holds nothing."""
 
     def has_room(self) -> None:
-        self.decided_at = self._serving.room.now()
-        self._serving.has_room(self)
+        self.decided_at = self._waking.room.now()
+        self._waking.has_room(self)
 
     def _give_long(self, reply: Reply, answer: Any) -> None:
         reply(answer)
         if answer and self.decided_at:
-            self._serving.room.pay(self.decided_at)
+            self._waking.room.pay(self.decided_at)
 
     @property
     def is_waiting(self) -> bool:
@@ -115,12 +115,12 @@ class Waiter:
 
     def cancel(self) -> None:
         self.canceled = True
-        self._serving.forget(self)
+        self._waking.forget(self)
 
     def give_up(self) -> None:
         """Answer with what there is: now, or as soon as the command is decided."""
         self.patient = False
-        self._serving.give_up(self)
+        self._waking.give_up(self)
 
 
 def _messages_asked(command: Waiting | ReadClaimed) -> int:

@@ -68,19 +68,19 @@ class OwnPort:
     def __init__(
         self,
         writer: ServicePort,
-        departures: Collecting,
+        courier_source: Collecting,
         recalls: Recalling,
         borrower: Borrowing,
         lender: Lending,
     ) -> None:
         self._writer = writer
         self._submit, self._submit_as = writer.submit, writer.submit_as
-        self._departures = departures
+        self._courier_source = courier_source
         self._recalls = recalls
         self._borrower = borrower
         self._promises: set[asyncio.Task[None]] = set()
         self._acts: dict[type[Command], Callable[[Any, Reply], Pending | None]] = {
-            CollectParcels: lambda command, reply: Answering(departures.collect(command, reply)),
+            CollectParcels: lambda command, reply: Answering(courier_source.collect(command, reply)),
             Recall: recalls.recall,
             OpenLoans: borrower.open,
             KeepLoans: borrower.keep,
@@ -104,13 +104,13 @@ class OwnPort:
 
     def submit_as(self, client: Client, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
         if type(command) is LearnChannel:
-            self._departures.channels.learn_one(command)
+            self._courier_source.channels.learn_one(command)
             reply(Done())
             return None
         kind = type(command)
         if kind in _PROMISING:
             reply = through(reply, partial(self._when_kept, reply))
-        if kind in _TO_TOPICS and (change := self._departures.channels.naming(command)):
+        if kind in _TO_TOPICS and (change := self._courier_source.channels.naming(command)):
             reply = through(reply, _changing(reply, change), change)
         if kind in KEYED and (keys := keys_of(command, self._writer.engine)):
             if kind is DescribeObject:
@@ -133,7 +133,7 @@ class OwnPort:
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PROMISES_SECONDS_MAX):
-                    await self._departures.all_took()
+                    await self._courier_source.all_took()
         finally:
             reply(answer)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.broker.services.courier import Courier
+from penstock.broker.services.courier_target import CourierTarget
 from penstock.broker.services.loans.borrower import Borrower
 from penstock.broker.services.loans.lender import Lender
 from penstock.broker.shard_map import ShardMap
@@ -28,7 +28,7 @@ from penstock.broker.writer.port import ClientPort
 def connect_loans(
     borrower: Borrower,
     lender: Lender,
-    courier: Courier,
+    courier: CourierTarget,
     shard: int,
     shards: ShardMap,
     ports: Sequence[ClientPort],

@@ -7,7 +7,7 @@ What it guarantees: whatever a record of this log promises to another shard is g
 has logged how far it has come; no segment goes that somebody still needs.
 
 Why so: the promise is the record itself, so it cannot be lost between two steps, and nothing is kept twice. The
-shard that takes asks (`courier.py`); one that is slow is owed more and is sent no more.
+shard that takes asks (`courier_target.py`); one that is slow is owed more and is sent no more.
 
 What would break it: to send what is not durable (after a crash the other shard would have what this one never said);
 to let a segment go by its age alone; to promise something that cannot be found in the log by its offset.
@@ -196,7 +196,7 @@ def _end_of(promise: _Promise) -> int:
     return promise.end
 
 
-class Departures(Service):
+class CourierSource(Service):
     def __init__(self, writer: ServicePort, reads: LogReads) -> None:
         super().__init__(writer)
         self._names = reads.names

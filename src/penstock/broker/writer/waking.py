@@ -40,7 +40,7 @@ _DONE = Done()
 _SYNC = Stage.SYNC
 
 
-class Serving:
+class Waking:
     def __init__(
         self,
         executor: Executor,

@@ -10,7 +10,7 @@ import pytest
 from penstock.config.config import Config, HttpConfig, LinesConfig, PushConfig
 from penstock.errors import ConfigError
 from penstock.limits import BACKLOG_MAX, DESCRIPTORS_MIN
-from penstock.server.descriptors import plan
+from penstock.server.open_files import plan
 from tests.support.broker import Broker
 
 

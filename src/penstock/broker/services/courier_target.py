@@ -94,7 +94,7 @@ class _Source:
         return 0.0 if self.behind_since is None else max(0.0, (now - self.behind_since) / SECOND_NS)
 
 
-class Courier(Service):
+class CourierTarget(Service):
     def __init__(self, writer: ServicePort, new_queue: QueueSettings) -> None:
         """`new_queue`: the settings of queues that messages create."""
         super().__init__(writer)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.broker.services import courier, departures
+from penstock.broker.services import courier_source, courier_target
 from penstock.errors import Reason
 from penstock.limits import COURIER_PROGRESS_RECORDS, SECOND_NS
 from penstock.model.answers import Refused
@@ -76,7 +76,7 @@ async def test_a_message_that_is_published_while_the_services_start_is_not_forgo
         source.loop.submit(PublishTopics([about(b"%d" % each)], NEW_QUEUE), answered.set_result)
         source.loop.decide_collected()
         assert source.log.collecting
-        source.departures.start()
+        source.courier_source.start()
         await answered
         await has(shards, "sweet", Counter(b"%d" % done for done in range(each + 1)))
 
@@ -190,7 +190,7 @@ async def test_promises_in_a_part_that_is_fetched_are_awaited_while_others_are_s
 @live
 async def test_what_is_found_to_be_durable_after_a_failure_is_sent_at_once(shards: LiveShards) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(courier, "COURIER_WAIT_SECONDS", 1000)
+        patch.setattr(courier_target, "COURIER_WAIT_SECONDS", 1000)
         await shards.crash(shards.map.of_name("sweet"))  # Its next questions wait as long.
         await shards.publish(about(b"0"))
         await has(shards, "sweet", Counter([b"0"]))
@@ -216,7 +216,7 @@ async def test_a_log_without_promises_after_a_cursor_is_not_read_for_them(shards
     await shards.ask("a", Publish("a", [NewMessage(b"for nobody else")]))
     snapshot(shards, "a")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(departures.Departures, "_promised_in_log", None)  # Calling it fails.
+        patch.setattr(courier_source.CourierSource, "_promised_in_log", None)  # Calling it fails.
         await shards.crash(0)
         await shards.publish(about(b"2"))
         await has(shards, "sweet", Counter([b"1", b"2"]))
@@ -228,7 +228,7 @@ async def test_what_is_not_in_memory_any_more_is_read_from_the_log(shards: LiveS
     target = shards.of("sweet")
     await target.courier.close()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(departures, "COURIER_RECENT_BYTES", 1000)
+        patch.setattr(courier_source, "COURIER_RECENT_BYTES", 1000)
         for each in range(40):
             await shards.publish(about(b"%064d" % each))
         target.courier.start()
@@ -255,12 +255,12 @@ async def test_the_lag_is_how_long_the_oldest_message_waits(shards: LiveShards) 
 @live
 async def test_the_log_is_kept_until_all_other_shards_have_passed_it(shards: LiveShards) -> None:
     source = shards.of("a")
-    await until(lambda: source.departures._reached.keys() == {1, 2})
-    before = source.departures.kept_from()
+    await until(lambda: source.courier_source._reached.keys() == {1, 2})
+    before = source.courier_source.kept_from()
     messages = [NewMessage(b"x")] * 1000
     for _ in range(COURIER_PROGRESS_RECORDS // 1000 + 1):
         await ask(source.loop, Publish("a", messages))
-    await until(lambda: source.departures.kept_from() > COURIER_PROGRESS_RECORDS > before)
+    await until(lambda: source.courier_source.kept_from() > COURIER_PROGRESS_RECORDS > before)
 
 
 @live
@@ -282,7 +282,7 @@ async def test_a_damaged_batch_costs_only_the_messages_in_it(shards: LiveShards)
         await shards.publish(about(each))
     at = next(at for at, data in enumerate(source.log.durable) if b"second" in data)
     source.log.durable[at] = source.log.durable[at].replace(b"second", b"sesond")
-    source.departures._recent.reset()  # Nothing is in memory, as after a start.
+    source.courier_source._recent.reset()  # Nothing is in memory, as after a start.
     target.courier.start()
     await has(shards, "sweet", Counter([b"first", b"third"]))
 
@@ -292,13 +292,13 @@ async def test_a_shard_whose_log_has_failed_does_not_say_what_it_has(shards: Liv
     """It may say so of messages that are not durable, and then nobody has them."""
     source, target = shards.of("a"), shards.of("sweet")
     await target.courier.close()
-    source.departures._reached.clear()
+    source.courier_source._reached.clear()
     target.loop.commit.failure = "the disk is full"
     target.courier.start()
     await shards.publish(about(b"first"))
     for _ in range(100):
         await asyncio.sleep(0)
-    assert target.loop.engine.shard not in source.departures._reached
+    assert target.loop.engine.shard not in source.courier_source._reached
     target.loop.commit.failure = None
     await has(shards, "sweet", Counter([b"first"]))
 
@@ -311,9 +311,9 @@ async def test_nothing_is_skipped_that_looks_damaged_while_the_log_is_replaced(s
     at = next(at for at, data in enumerate(source.log.durable) if b"first" in data)
     whole, source.loop.commit.failure = source.log.durable[at], "it is replaced"
     source.log.durable[at] = whole.replace(b"first", b"worst")
-    source.departures._recent.reset()
+    source.courier_source._recent.reset()
     answers = list[Any]()
-    await source.departures.collect(CollectParcels(1, Cursor(0, 0), [], 0), answers.append)
+    await source.courier_source.collect(CollectParcels(1, Cursor(0, 0), [], 0), answers.append)
     assert [answer.reason for answer in answers] == [Reason.UNAVAILABLE]
     source.log.durable[at], source.loop.commit.failure = whole, None
     target.courier.start()
@@ -324,7 +324,7 @@ async def test_nothing_is_skipped_that_looks_damaged_while_the_log_is_replaced(s
 async def test_a_shard_that_is_not_served_any_more_answers_those_that_wait_for_it(shards: LiveShards) -> None:
     source, answers = shards.of("a"), list[Any]()
     question = CollectParcels(1, Cursor(source.loop.log.end.offset, 0), [], 3600 * SECOND_NS)
-    source.departures.collect(question, answers.append)
+    source.courier_source.collect(question, answers.append)
     await asyncio.sleep(0)
-    await source.departures.close()
+    await source.courier_source.close()
     assert [answer.reason for answer in answers] == [Reason.UNAVAILABLE]

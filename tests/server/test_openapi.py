@@ -9,7 +9,7 @@ import pytest
 
 from penstock import __version__
 from penstock.config.quotas import QuotaLimits
-from penstock.server.descriptions import _parts, asyncapi, asyncapi_document, openapi, openapi_document
+from penstock.server.openapi import _parts, asyncapi, asyncapi_document, openapi, openapi_document
 
 
 def all_parts(folder: str, *sections: str) -> list[str]:
