@@ -149,14 +149,14 @@ def test_the_reason_for_which_a_message_is_given_back_is_found_with_the_dead_let
     for _ in range(6):
         (message,) = client.receive("client-why", consumer="me")
         reason = ("the bank is closed", "card 4711 expired\ntrace")[message.receives - 1]
-        message.retry(delay=0.001, reason="ü" * 2000 if message.text == "b" else reason)
+        message.retry(delay=0.001, reason="ü" * 8000 if message.text == "b" else reason)
     found = {each.body.decode(): each.reason for each in client.search(queue="client-why-lost")}
     assert found == {"a": "card 4711 expired", "b": "ü" * 128, "c": "card 4711 expired"}
     assert [each["reason"] for each in client.message(sent[0].id)["consumed"]] == [
         "the bank is closed",
         "card 4711 expired\ntrace",
     ]
-    assert len(client.message(sent[1].id)["consumed"][0]["reason"].encode()) == 1024
+    assert len(client.message(sent[1].id)["consumed"][0]["reason"].encode()) == 10 << 10
     retries = [event for event in client.message(sent[0].id)["events"] if event["state"] == "R"]
     assert [event["reason"] for event in retries] == ["the bank is closed"]
     assert client.redrive("client-why-lost", filter={"reason": "card * expired"}).moved == 2

@@ -21,6 +21,17 @@ def test_a_result_that_is_not_json_fails_without_another_attempt() -> None:
     )
 
 
+@pytest.mark.parametrize("result", [float("nan"), {"mean": [1.0, float("-inf"), None]}])
+def test_a_number_that_json_does_not_have_fails_without_another_attempt(result: object) -> None:
+    outcome = returned("mean", result)
+    assert outcome.what == "invalid"
+    assert outcome.error.startswith("the result of mean cannot be stored as JSON: JSON has no number ")
+
+
+def test_a_result_with_none_in_it_is_stored() -> None:
+    assert returned("mean", [None, 1.5]) == Outcome("success", "[null,1.5]")
+
+
 def test_a_result_that_is_too_large_fails_without_another_attempt() -> None:
     outcome = returned("read", "ß" * RESULT_BYTES_MAX)
     assert outcome.what == "invalid"

@@ -25,7 +25,16 @@ from penstock.client.batches import Batches
 from penstock.client.causes import with_cause
 from penstock.client.connection import Answer
 from penstock.client.consuming import consumed
-from penstock.client.encoding import OutcomeName, PublishDocument, content_of, encode, path, query
+from penstock.client.encoding import (
+    OutcomeName,
+    PublishDocument,
+    content_of,
+    encode,
+    list_of,
+    path,
+    query,
+    refuse_nowhere,
+)
 from penstock.client.events import event_pages
 from penstock.client.jobs import finished
 from penstock.client.looking import Looks
@@ -79,10 +88,6 @@ class PublishOptions(CommonOptions, total=False):
     key: str | None
     wait: Literal["sync", "taken", "done"]
     idempotency_key: str | None
-
-
-def _list_of(topics: str | Sequence[str]) -> Sequence[str]:
-    return (topics,) if isinstance(topics, str) else topics
 
 
 class Core(Looks, Generic[S, M]):
@@ -156,7 +161,7 @@ class Core(Looks, Generic[S, M]):
 
         `client.publish_to("fruit.sweet", "12 apples", key="apple")`
         """
-        return self._publish(None, _list_of(topics), message, **options)
+        return self._publish(None, list_of(topics), message, **options)
 
     def publish_many(
         self, queue: str, messages: Iterable[object], **options: Unpack[CommonOptions]
@@ -178,7 +183,7 @@ class Core(Looks, Generic[S, M]):
 
         `client.publish_many_to("fruit.sweet", ["12 apples", "3 pears"])`
         """
-        return self._publish_many(None, _list_of(topics), messages, **options)
+        return self._publish_many(None, list_of(topics), messages, **options)
 
     def _as_before(
         self, method: str, queue: str | None, message: object, options: dict[str, Any]
@@ -186,6 +191,8 @@ class Core(Looks, Generic[S, M]):
         """A call with `topics=`, which once went with `None` for the queue."""
         topics = options.pop("topics", None)
         if queue is None:
+            if not topics:
+                raise TypeError(f"{method} needs the name of a queue; {method}_to publishes to topics")
             row = deprecated("client.", f"{method}(None, …)")
             return getattr(self, row.new)(topics or (), message, **options)  # type: ignore[no-any-return]
         if topics:
@@ -210,6 +217,7 @@ class Core(Looks, Generic[S, M]):
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> S:
+        refuse_nowhere(queue, topics, object)
         content = content_of(message, content_type)
         sender = sender or self._session.name or ""
         document = PublishDocument(
@@ -239,6 +247,7 @@ class Core(Looks, Generic[S, M]):
         sender: str | None = None,
         timeout: float | None = None,
     ) -> list[S]:
+        refuse_nowhere(queue, topics, object)
         outbox = self._outbox(queue, self._session.limit(timeout))
         sender = sender or self._session.name or ""
         common = PublishDocument(

@@ -50,6 +50,16 @@ def content_of(message: object, content_type: str | None) -> tuple[str | Raw | U
     return Raw(raw), UNSET, content_type or ""
 
 
+def list_of(topics: str | Sequence[str]) -> Sequence[str]:
+    return (topics,) if isinstance(topics, str) else topics
+
+
+def refuse_nowhere(queue: str | None, topics: Sequence[str], about: str | None) -> None:
+    """The broker would make a queue called `default`."""
+    if queue is None and not topics and not about:
+        raise TypeError("publish_to needs a topic, or an object; publish is for queues")
+
+
 def result_fields(result: object) -> dict[str, str]:
     """A result as the broker takes it: text is text, bytes are bytes, anything else is JSON. None is none."""
     if result is None:

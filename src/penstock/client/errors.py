@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import msgspec
 from msgspec import Struct, structs
 
 from penstock.errors import PenstockError
@@ -70,6 +71,10 @@ class LeaseGone(Conflict):
 
 class EventsRemoved(ClientError):
     """The events asked for are past the retention of the Event Log. `facts["earliest"]` is the first one left."""
+
+
+class OfAnotherType(ClientError, msgspec.ValidationError):
+    """What was delivered cannot be decoded as it was asked for. The sentence says where it differs."""
 
 
 class TooLarge(ClientError):

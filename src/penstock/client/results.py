@@ -6,15 +6,24 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from penstock.client.encoding import body_of
+from penstock.client.errors import OfAnotherType
 from penstock.decoding import decode_json
 from penstock.renamed import SETTINGS, has_old_names
 
 T = TypeVar("T")
 Until = Literal["taken", "done"]
+
+
+def _decoded(whose: object, body: bytes, kind: Any) -> Any:
+    try:
+        return decode_json(body, kind)
+    except ValueError as error:
+        name = getattr(kind, "__name__", None) or repr(kind)
+        what = "JSON" if kind is Any else f"JSON of the type {name}"
+        raise OfAnotherType(f"{whose!r} is no {what}: {error}") from None
 
 
 class Confirmed(Struct, frozen=True):
@@ -56,11 +65,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     def json(self) -> Any:
         """The result, decoded from JSON."""
-        return msgspec.json.decode(self.body)
+        return self.decode(Any)
 
     def decode(self, kind: type[T]) -> T:
         """The result, decoded from JSON and checked to be of this type."""
-        return decode_json(self.body, kind)
+        found: T = _decoded(self, self.body, kind)
+        return found
 
 
 class SentFacts(Struct, kw_only=True, gc=False):
@@ -140,11 +150,12 @@ class MessageFacts(Struct, kw_only=True):
 
     def json(self) -> Any:
         """The message, decoded from JSON."""
-        return msgspec.json.decode(self.body)
+        return self.decode(Any)
 
     def decode(self, kind: type[T]) -> T:
         """The message, decoded from JSON and checked to be of this type."""
-        return decode_json(self.body, kind)
+        found: T = _decoded(self, self.body, kind)
+        return found
 
     @property
     def settled(self) -> bool:
@@ -429,7 +440,7 @@ class Found(Struct, frozen=True, kw_only=True):
         return body_of(self._text, self._base64)
 
     def json(self) -> Any:
-        return msgspec.json.decode(self.body)
+        return _decoded(self, self.body, Any)
 
 
 class FoundPage(Struct, frozen=True):

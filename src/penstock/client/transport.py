@@ -59,17 +59,23 @@ class _Url:
     def __init__(self, url: str) -> None:
         if "@" in url:
             raise SecretInUrlError
-        parts = urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise errors.BadRequest(
-                f"not the address of a broker: {url!r}; use http://HOST:PORT or https://HOST:PORT"
-            )
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:  # Such as a port that is none.
+            raise _no_address(url) from None
+        if parts.scheme not in _PORTS or not host or port == 0:
+            raise _no_address(url)
         self.text = url.rstrip("/")
-        self.host = parts.hostname
-        self.port = parts.port or _PORTS[parts.scheme]
+        self.host = host
+        self.port = port or _PORTS[parts.scheme]
         self.netloc = parts.netloc
         self.prefix = parts.path.rstrip("/")
         self.secure = parts.scheme == "https"
+
+
+def _no_address(url: str) -> errors.BadRequest:
+    return errors.BadRequest(f"not the address of a broker: {url!r}; use http://HOST:PORT or https://HOST:PORT")
 
 
 class _Attempts:
@@ -105,6 +111,7 @@ class Transport:
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
         self.closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # That of the first request.
 
     @property
     def url(self) -> str:
@@ -220,6 +227,12 @@ class Transport:
             raise errors.Unavailable(sentence) from None
 
     def check_open(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if self._loop is not loop:
+            raise errors.ClientError(
+                f"this client of {self.url} belongs to another event loop; make one in each `asyncio.run`"
+            )
         if self.closed:
             raise errors.ClientError(f"the client of {self.url} is closed; make a new one")
 

@@ -9,6 +9,7 @@ from penstock.renamed import TASK_OPTIONS, has_old_names, takes_old_names
 from penstock.worker.broker import AppBroker
 from penstock.worker.errors import TaskError
 from penstock.worker.hooks import Event, Hooks
+from penstock.worker.options import check_options
 from penstock.worker.task import Task, TaskOptions
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class App:
         name = options.get("name") or function.__name__
         if unknown := options.keys() - TaskOptions.__annotations__.keys():
             raise TaskError(f"task {name}: unknown options: {', '.join(sorted(unknown))}")
+        check_options(name, options)
         if name in self.tasks:
             raise TaskError(f"two tasks are called {name}; give one of them another name with name=…")
         task = self.tasks[name] = Task(self, function, name, options.get("queue") or self.name, options)

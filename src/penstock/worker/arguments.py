@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from penstock.worker.errors import TaskError
-from penstock.worker.payload import readable
+from penstock.worker.payload import Format, readable, refuse_lost_numbers
 
 _SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _REASON = re.compile(r"(?P<reason>.+?) - at `\$\.(?P<argument>[^.\[`]+)(?P<inside>[^`]*)`")
@@ -24,8 +24,9 @@ _REASON = re.compile(r"(?P<reason>.+?) - at `\$\.(?P<argument>[^.\[`]+)(?P<insid
 class Arguments:
     """The parameters of one function."""
 
-    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+    def __init__(self, task: str, function: Callable[..., Any], form: Format = "json") -> None:
         self._task = task
+        self.form = form
         self._signature = inspect.signature(function)
         self._parameters = list(self._signature.parameters.values())
         try:
@@ -64,9 +65,12 @@ class Arguments:
     def check(self, named: Mapping[str, Any]) -> None:
         """Raises TypeError, with the task, the argument and the type that is expected."""
         try:
-            self._decode_json(msgspec.json.encode(named))
+            encoded = msgspec.json.encode(named)
+            self._decode_json(encoded)
+            if self.form == "json":
+                refuse_lost_numbers(named, encoded)
         except msgspec.ValidationError as error:
-            raise TypeError(f"task {self._task}: {_explained(str(error))}") from None
+            raise TypeError(f"task {self._task}: {explained(str(error))}") from None
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"task {self._task}: {error}; arguments are sent as JSON or msgpack") from None
 
@@ -109,7 +113,7 @@ def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, ...]:
     return hint, msgspec.field(default_factory=lambda: default)
 
 
-def _explained(reason: str) -> str:
+def explained(reason: str) -> str:
     """`Expected int, got str - at $.amount` with the argument first."""
     found = _REASON.fullmatch(reason)
     if found is None:

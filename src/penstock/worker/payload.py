@@ -7,6 +7,7 @@ JSON or msgpack, never pickle:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -92,8 +93,26 @@ def follow_up(then: list[Next], result: str) -> tuple[Next, bytes]:
 
 
 def encode_result(result: Any) -> str:
-    """Results are JSON. None is stored as nothing, which the broker does fastest."""
-    return "" if result is None else _encode_json(result).decode()
+    """Results are JSON. None is stored as nothing, which the broker does fastest. Raises ValueError for a number that
+    JSON does not have."""
+    if result is None:
+        return ""
+    encoded = _encode_json(result)
+    refuse_lost_numbers(result, encoded)
+    return encoded.decode()
+
+
+def refuse_lost_numbers(value: Any, encoded: bytes) -> None:
+    """Infinity and NaN became null in JSON."""
+    if b"null" not in encoded:
+        return
+    waiting = [msgspec.to_builtins(value)]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            raise ValueError(f"JSON has no number {each}")
+        if isinstance(each, dict | list | tuple):
+            waiting += each.values() if isinstance(each, dict) else each
 
 
 def decode_result(text: str, kind: Any) -> Any:

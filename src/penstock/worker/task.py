@@ -71,7 +71,7 @@ class Task(Generic[P, R]):
     @cached_property
     def arguments(self) -> Arguments:
         # On first use, so that annotations may name what is defined later in the module.
-        return Arguments(self.name, self.function)
+        return Arguments(self.name, self.function, self.format)
 
     @property
     def _plain(self) -> Call:

@@ -32,7 +32,7 @@ from penstock.dialects.wire.http import (
 from penstock.dialects.wire.json_bodies import given_bytes
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.subjects import Subject
-from penstock.errors import ProtocolError
+from penstock.errors import Fault, ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
@@ -280,7 +280,7 @@ def _from_document(document: GivenMessage, index: int, *, alone: bool) -> NewMes
     try:
         return message_of(document)
     except ProtocolError as error:
-        raise ProtocolError(str(error) if alone else f"message {index}: {error}") from None
+        raise ProtocolError(str(error) if alone else f"message {index}: {error}", error.fault) from None
 
 
 def message_of(document: GivenMessage) -> NewMessage:
@@ -344,7 +344,7 @@ def _new_message(
     headers: Mapping[str, str] = _NOTHING,
 ) -> NewMessage:
     if len(body) > BODY_BYTES_MAX:
-        raise ProtocolError(f"a message has at most {BODY_BYTES_MAX} bytes, got {len(body)}")
+        raise ProtocolError(f"a message has at most {BODY_BYTES_MAX} bytes, got {len(body)}", Fault.TOO_LARGE)
     if len(topics) > TOPICS_MAX:
         raise ProtocolError(f"a message has at most {TOPICS_MAX} topics, got {len(topics)}")
     raw_key = key.encode()

@@ -71,6 +71,9 @@ class Worker:
         self._watch: Watch | None = None
         if not self._queues:
             raise TaskError("the app has no tasks; import the modules that define them")
+        if strangers := [queue for queue in self._queues if queue not in app.queues]:
+            known = ", ".join(app.queues)
+            raise TaskError(f"no task of the app has the queue {strangers[0]}; its queues are {known}")
         if self._processes and not self._target:
             raise TaskError("child processes import the app: give target='module:app'")
 
