@@ -80,7 +80,9 @@ def test_a_dead_letter_says_where_it_is_where_it_came_from_and_why(verb: Verb, b
 
 def test_dead_letters_are_listed_with_where_they_came_from_and_why(verb: Verb, broker: Broker, queue: str) -> None:
     failed(broker, queue, "no such card", "m")
-    for shown in (verb("peek", f"{queue}.failed").stdout, verb("search", "--queue", f"{queue}.failed").stdout):
+    chosen = ("--origin", queue, "--ready-since", "2020-01-01T00:00:00Z", "--reason", "no such*")
+    assert verb("search", *chosen, "--ready-until", "2020-01-01T00:00:00Z").returncode == 4
+    for shown in (verb("peek", f"{queue}.failed").stdout, verb("search", *chosen).stdout):
         head, row = (line.split("  ") for line in shown.splitlines())
         names, cells = ([cell.strip() for cell in each if cell.strip()] for each in (head, row))
         assert names == ["queue", "sequence", "id", "status", "age", "receives", "came from", "reason", "message"]

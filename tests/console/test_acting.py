@@ -143,6 +143,8 @@ def test_a_dialog_goes_with_its_page(browser: Browser, shop: Broker) -> None:
         expect(page.get_by_role("dialog")).to_have_count(0)
         page.go_forward()
         page.get_by_role("button", name="Purge").click()
+        page.get_by_role("dialog").get_by_text("Copy as …").click()
+        expect(page.get_by_role("dialog").locator("pre").first).to_contain_text(f"penstock queues purge {name} --yes")
         page.go_back()
         expect(page.locator("h1")).to_have_text("Queues")
         expect(page.get_by_role("dialog")).to_have_count(0)

@@ -25,6 +25,11 @@ def search(
     key: Annotated[str | None, typer.Option(help="The key of the object.")] = None,
     since: Annotated[str | None, typer.Option(help="Logged at this time or later: 2026-11-16T12:00:00Z")] = None,
     until: Annotated[str | None, typer.Option(help="Logged before this time.")] = None,
+    ready_since: Annotated[
+        str | None, typer.Option(help="Ready, or a dead letter, since this time or later.")
+    ] = None,
+    ready_until: Annotated[str | None, typer.Option(help="Ready, or a dead letter, since before this time.")] = None,
+    origin: Annotated[str | None, typer.Option(help="Published to this queue, wherever it was moved.")] = None,
     reason: Annotated[str | None, typer.Option(help="Why it is a dead letter; * stands for anything.")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 100,
 ) -> None:
@@ -38,6 +43,9 @@ def search(
             key=key,
             since=since,
             until=until,
+            ready_since=ready_since,
+            ready_until=ready_until,
+            origin=origin,
             reason=reason,
             text=text,
         )

@@ -442,6 +442,9 @@ class Core(Looks, Generic[S, M]):
         key: str | None = None,
         since: datetime | float | str | None = None,
         until: datetime | float | str | None = None,
+        ready_since: datetime | float | str | None = None,
+        ready_until: datetime | float | str | None = None,
+        origin: str | None = None,
         reason: str | None = None,
         text: str | None = None,
         bodies: bool = True,
@@ -450,7 +453,8 @@ class Core(Looks, Generic[S, M]):
 
         `for found in client.search(queue="orders", state="delayed"): print(found.id)`
         """
-        about = {"queue": queue, "topic": topic, "state": state, "object": object, "key": key}
+        about: dict[str, Any] = {"queue": queue, "topic": topic, "state": state, "object": object, "key": key}
+        about |= {"ready_since": ready_since, "ready_until": ready_until, "origin": origin}
         about |= {"reason": reason, "text": text, "id": id if id is None or isinstance(id, str) else ",".join(id)}
         return Pages(found_pages(self._session, query(**about, since=since, until=until, bodies=bodies, raw=True)))
 

@@ -50,3 +50,15 @@ export function cli(...words) {
       : ["--url", location.origin];
   return ["penstock", ...words, ...where].map(plain).join(" ");
 }
+
+/**
+ * One request, as a command of ours, as curl and in Python.
+ * @param {string[]} words of the command
+ * @param {[string, string, any?]} request method, path and document
+ * @param {string} call of the client
+ */
+export const sameAs = (words, [method, path, json], call) => ({
+  cli: cli(...words),
+  curl: curl(method, path, json),
+  python: python(call),
+});

@@ -100,7 +100,9 @@ function deletion({ query, rows, isAll }) {
   const ids = rows.map((row) => row.id);
   const loop = isAll ? `for message in client.search(${some}, bodies=False):` : `for id in ${literal(ids)}:`;
   const { text = "", ...options } = filter;
-  const flags = Object.entries({ queue, ...options, count: MANY }).map(([name, value]) => `--${name}=${value}`);
+  const flags = Object.entries({ queue, ...options, count: MANY }).map(
+    ([name, value]) => `--${name.replaceAll("_", "-")}=${value}`,
+  );
   const find = cli("search", ...(text ? [text] : []), ...flags, "--json");
   return {
     cli: isAll

@@ -2,7 +2,7 @@
 
 import { api } from "../lib/api.js";
 import { chart } from "../lib/chart.js";
-import { curl, literal, python } from "../lib/code.js";
+import { curl, literal, python, sameAs } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
 import { age, change, count, duration, plural, rate } from "../lib/format.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
@@ -349,6 +349,12 @@ async function purge(at, name, now) {
       act: "Delete messages",
       typed: name,
       danger: true,
+      code: () =>
+        sameAs(
+          ["queues", "purge", name, "--yes"],
+          ["DELETE", `${at}/messages`],
+          `client.queues.purge(${literal(name)})`,
+        ),
     })
   ) {
     await attempt(
@@ -363,7 +369,16 @@ async function purge(at, name, now) {
 async function removeQueue(at, name, now) {
   const number = now.ready + now.leased + now.delayed + now.kept + now.damaged;
   const text = `The queue and its ${plural(number, "message")} are removed. This cannot be undone.`;
-  if (await ask({ title: `Delete the queue ${name}?`, text, act: "Delete the queue", typed: name, danger: true })) {
+  if (
+    await ask({
+      title: `Delete the queue ${name}?`,
+      text,
+      act: "Delete the queue",
+      typed: name,
+      danger: true,
+      code: () => sameAs(["queues", "delete", name, "--yes"], ["DELETE", at], `client.queues.delete(${literal(name)})`),
+    })
+  ) {
     if (await attempt(() => api(at, { method: "DELETE" }), `${name} is deleted`)) navigate("/queues");
   }
 }

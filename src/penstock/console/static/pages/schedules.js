@@ -4,7 +4,7 @@ import { api } from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { count, duration, seconds, time } from "../lib/format.js";
 import { endOf } from "../lib/letters.js";
-import { curl } from "../lib/code.js";
+import { curl, literal, sameAs } from "../lib/code.js";
 import { preview } from "../lib/body.js";
 import { action, ask, attempt, badge, field, heading, messageLink, queueLink, table } from "../lib/parts.js";
 import { every, signal } from "../lib/reactive.js";
@@ -229,7 +229,10 @@ const at = (row) => `/v1/schedules/${encodeURIComponent(row.name)}`;
 /** @param {any} row */
 async function pause(row) {
   const act = row.paused ? "Continue" : "Pause";
-  if (await ask({ title: `${act} ${row.name}?`, act }))
+  const json = { paused: !row.paused };
+  const call = `client.schedules.change(${literal(row.name)}, paused=${literal(!row.paused)})`;
+  const code = () => sameAs(["schedules", row.paused ? "resume" : "pause", row.name], ["PATCH", at(row), json], call);
+  if (await ask({ title: `${act} ${row.name}?`, act, code }))
     await attempt(
       () => api(at(row), { method: "PATCH", json: { paused: !row.paused } }),
       `${row.name} is ${row.paused ? "running" : "paused"}`,
@@ -238,7 +241,10 @@ async function pause(row) {
 
 /** @param {any} row */
 async function run(row) {
-  if (await ask({ title: `Publish one message of ${row.name} now?`, text: "Its plan stays as it is.", act: "Run now" }))
+  const title = `Publish one message of ${row.name} now?`;
+  const code = () =>
+    sameAs(["schedules", "run", row.name], ["POST", `${at(row)}/run`], `client.schedules.run(${literal(row.name)})`);
+  if (await ask({ title, text: "Its plan stays as it is.", act: "Run now", code }))
     await attempt(() => api(`${at(row)}/run`, { method: "POST" }), `${row.name} has run`);
 }
 
@@ -251,6 +257,12 @@ async function removeSchedule(row) {
       act: "Delete",
       typed: row.name,
       danger: true,
+      code: () =>
+        sameAs(
+          ["schedules", "delete", row.name, "--yes"],
+          ["DELETE", at(row)],
+          `client.schedules.delete(${literal(row.name)})`,
+        ),
     })
   )
     await attempt(() => api(at(row), { method: "DELETE" }), `${row.name} is deleted`);

@@ -1,7 +1,7 @@
 /** Tokens: who may do what until when. A secret is shown once, when it is made. */
 
 import { api, hasToken, setToken } from "../lib/api.js";
-import { curl, literal, python } from "../lib/code.js";
+import { curl, literal, python, sameAs } from "../lib/code.js";
 import { h } from "../lib/dom.js";
 import { time } from "../lib/format.js";
 import { action, asCode, ask, attempt, button, copyable, field, heading, openDialog, table } from "../lib/parts.js";
@@ -130,7 +130,21 @@ async function rotate(row) {
 /** @param {any} row */
 async function remove(row) {
   const text = "Clients with this token are refused at once. This cannot be undone.";
-  if (!(await ask({ title: `Delete the token ${row.name}?`, text, act: "Delete", typed: row.name, danger: true })))
+  if (
+    !(await ask({
+      title: `Delete the token ${row.name}?`,
+      text,
+      act: "Delete",
+      typed: row.name,
+      danger: true,
+      code: () =>
+        sameAs(
+          ["tokens", "delete", row.name, "--yes"],
+          ["DELETE", addressOf(row.name)],
+          `client.tokens.delete(${literal(row.name)})`,
+        ),
+    }))
+  )
     return;
   if (await attempt(() => api(addressOf(row.name), { method: "DELETE" }), `${row.name} is deleted`)) again();
 }
