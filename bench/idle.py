@@ -33,6 +33,7 @@ Found = dict[str, float]
 CONNECTIONS = 10_000
 WARM_CONNECTIONS = 200
 SPARE_CONNECTIONS = 300  # Further connections that the broker accepts.
+OTHER_CONNECTIONS = 100  # In lines, and for pushes.
 SPARE_DESCRIPTORS = 1_000
 SETTLE_SECONDS = 1.0
 IDLE_SECONDS = 10.0
@@ -48,7 +49,8 @@ POLLED, OTHER = "polled", "other"
 
 def idle(progress: Progress, scratch: Path, connections: int) -> Found:
     """Measure very many idle clients, and very many that are all woken."""
-    allow_descriptors(connections + SPARE_DESCRIPTORS)
+    accepted = connections + SPARE_CONNECTIONS + 2 * OTHER_CONNECTIONS
+    allow_descriptors(accepted * 8 // 7 + SPARE_DESCRIPTORS)  # A broker reserves up to an eighth of them.
     found: Found = {"connections": connections}
     with _roomy_broker(scratch, connections) as penstock:
         task = progress.add_task("idle WebSockets", total=None)
@@ -68,7 +70,9 @@ def idle(progress: Progress, scratch: Path, connections: int) -> Found:
 
 @contextlib.contextmanager
 def _roomy_broker(scratch: Path, connections: int) -> Iterator[Broker]:
-    with broker(scratch, "--set", f"http.connections_max={connections + SPARE_CONNECTIONS}") as penstock:
+    limits = {"http": connections + SPARE_CONNECTIONS, "lines": OTHER_CONNECTIONS, "push": OTHER_CONNECTIONS}
+    options = [word for name, most in limits.items() for word in ("--set", f"{name}.connections_max={most}")]
+    with broker(scratch, *options) as penstock:
         yield penstock
 
 
