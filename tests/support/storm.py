@@ -10,7 +10,7 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, cycle
 from time import monotonic
@@ -293,7 +293,9 @@ class Storm:
         asked = +told.finishes
         problems = {
             "refused, and stored": self._by_way(told.refused & there),
-            "stored or popped twice": [body for body, times in (held + told.popped).items() if times > 1],
+            "stored or popped twice": self._by_way(
+                {body for body, times in (held + told.popped).items() if times > 1}
+            ),
             "finished, and still there": told.finished.keys() & held.keys(),
             "finish refused, and done": told.not_finished.keys() - held.keys() - asked.keys(),
             "wrong": told.wrong[:20],
@@ -311,7 +313,7 @@ class Storm:
             missing,
             self.in_flight,
             {way: each[Fate.UNKNOWN] for way, each in told.fates.items() if each[Fate.UNKNOWN]},
-            {what: len(found) for what, found in problems.items() if found},
+            {what: _count(found) for what, found in problems.items() if found},
             {what: str(found)[:2000] for what, found in problems.items() if found},
         )
 
@@ -332,3 +334,7 @@ class Storm:
         for body in sorted(bodies)[:100]:
             found.setdefault(self.told.way_of[body], []).append(body)
         return found
+
+
+def _count(found: Collection[str] | Mapping[str, list[str]]) -> int:
+    return sum(map(len, found.values())) if isinstance(found, Mapping) else len(found)

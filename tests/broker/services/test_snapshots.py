@@ -16,6 +16,7 @@ from penstock.broker.services.snapshots import Snapshots
 from penstock.broker.writer.loop import Loop
 from penstock.config.config import LogConfig
 from penstock.engine.groups import WORKERS
+from penstock.errors import StoreError
 from penstock.model.commands import (
     AwaitResult,
     CreateQueue,
@@ -174,6 +175,28 @@ def test_a_hand_over_waits_for_the_next_snapshot_too_if_that_one_begins_at_once(
         assert slow.offsets == sorted(set(slow.offsets))
 
     monkeypatch.setattr("penstock.broker.services.snapshots.REPLAY_BYTES_SHORT", 0)
+    asyncio.run(story())
+
+
+def test_a_shard_is_handed_over_without_a_snapshot_if_none_can_be_taken(
+    log: SegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store may say at that moment that another broker has the shard."""
+
+    def lose(_: int) -> None:
+        raise StoreError("another broker owns this log")
+
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Snapshots(loop, LogConfig(snapshot_bytes=64 << 10))
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await come_and_go(loop, 10)
+        await keeper.shorten_replay()
+        assert not log.snapshots
+        await keeper.close()
+
+    monkeypatch.setattr("penstock.broker.services.snapshots.REPLAY_BYTES_SHORT", 0)
+    monkeypatch.setattr(log, "publish_snapshot", lose)
     asyncio.run(story())
 
 

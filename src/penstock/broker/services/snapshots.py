@@ -32,7 +32,7 @@ from penstock.broker.services.live_messages import NOBODY, LiveMessage, LiveMess
 from penstock.broker.writer.port import ServicePort
 from penstock.config.config import LogConfig
 from penstock.decoding import decode_msgpack
-from penstock.errors import DamagedExtentError
+from penstock.errors import DamagedExtentError, PenstockError
 from penstock.limits import LOG_PER_SNAPSHOT_BYTE, REPLAY_BYTES_SHORT, SECOND_NS
 from penstock.model.answers import Refused
 from penstock.model.commands import Carry
@@ -110,8 +110,12 @@ class Snapshots(Service):
                 await self._take_if(lambda: self._grown() >= self._interval() // _AT_REST)
 
     async def shorten_replay(self) -> None:
-        """Take a snapshot if whoever opens the log next would have much to replay."""
-        await self._take_if(lambda: self._grown() > REPLAY_BYTES_SHORT and not self.writer.failure)
+        """Take a snapshot if whoever opens the log next would have much to replay. If none can be taken, because the
+        log is lost by now, they replay more."""
+        try:
+            await self._take_if(lambda: self._grown() > REPLAY_BYTES_SHORT and not self.writer.failure)
+        except (OSError, PenstockError) as error:
+            logger.warning("snapshot_failed", extra={"offset": self.writer.log.end.offset, "reason": str(error)})
 
     async def stop(self) -> None:
         """Take a snapshot at a clean stop, so that the next start replays nothing."""
