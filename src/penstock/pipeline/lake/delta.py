@@ -83,14 +83,14 @@ class LakeTable:
             )
         self._clear("_staging-*", 0)  # Left by dead processes: only one process fills the lake.
 
-    def widen(self) -> bool:
-        """Add columns that the table was made without. Returns whether there were any."""
+    def lacks_columns(self) -> bool:
+        return not {*self.schema.names} <= {*self.arrow_schema().names}
+
+    def widen(self) -> None:
+        """Add columns that the table was made without. The files that it has should have them already."""
         delta = self._required()
         known = {field.name for field in delta.schema().fields}
-        missing = [field for field in Schema.from_arrow(self.schema).fields if field.name not in known]
-        if missing:
-            delta.alter.add_columns(missing)
-        return bool(missing)
+        delta.alter.add_columns([field for field in Schema.from_arrow(self.schema).fields if field.name not in known])
 
     def reached(self, origin: Origin) -> Offsets:
         """The offset of each shard up to which its events are in this table."""

@@ -47,7 +47,8 @@ def publish(lake: Lake, table: Table, *, everything: bool = False, threads: int 
     files = parts.files()
     with closing(open_parts(lake, table.name)) as connection:
         public = public_table(lake, table, connection.table(table.name).limit(0).to_arrow_table().schema)
-    everything = not public.exists() or public.widen() or everything
+    is_narrow = public.exists() and public.lacks_columns()
+    everything = everything or is_narrow or not public.exists()
     published = sum(public.reached(origin))
     changed = files if everything else [file for file in files if file.end > published]
     if not changed and not everything:
@@ -63,7 +64,10 @@ def publish(lake: Lake, table: Table, *, everything: bool = False, threads: int 
         public.make()
         old = [file for file in public.files() if dates is None or file.date in dates]
         _write(connection, table, public.stage(), dates)
-    return sum(file.rows for file in public.publish(old, origin, reached, {"published": str(sum(reached))}))
+    added = public.publish(old, origin, reached, {"published": str(sum(reached))})
+    if is_narrow:  # Only now: what is interrupted is done again, and no row lacks a value.
+        public.widen()
+    return sum(file.rows for file in added)
 
 
 def publish_all(lake: Lake, *, threads: int | None = None) -> None:
