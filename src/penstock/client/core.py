@@ -43,7 +43,6 @@ from penstock.client.results import (
     Confirmed,
     Event,
     Found,
-    Health,
     Job,
     MessageFacts,
     Outcome,
@@ -489,19 +488,3 @@ class Core(Looks, Generic[S, M]):
         return await finished(
             self._session, await self._session.change("POST", "/v1/redrive", Job, document), "redrive"
         )
-
-    async def health(self) -> Health:
-        """Whether the broker is well.
-
-        `client.health().color`
-        """
-        request = Request("GET", "/health")
-        reply = await self._session.transport.ask(request, self._session.timeout)
-        if reply.answer.status not in (200, 503):
-            raise self._session.refused(request, reply)
-        color, _, reason = reply.answer.body.decode("utf-8", "replace").partition(": ")
-        return Health(color, reason)
-
-    async def metrics(self) -> str:
-        """The broker's figures in the text format of Prometheus."""
-        return (await self._session.ask(Request("GET", "/metrics"))).answer.body.decode()

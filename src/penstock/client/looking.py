@@ -1,12 +1,13 @@
-"""What an operator looks at: queues that need a person, consumers, and names."""
+"""What an operator looks at: health, queues that need a person, consumers, names, and figures."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from penstock.client.encoding import query
-from penstock.client.results import ConsumerState, Trouble
+from penstock.client.results import ConsumerState, Health, Trouble
 from penstock.client.session import Session
+from penstock.client.transport import Request
 from penstock.limits import PAGE_MAX
 
 
@@ -53,3 +54,19 @@ class Looks:
         """
         found = await self._session.get(f"/v1/stats{query(name=part, limit=limit)}", _Figures)
         return [queue.name for queue in found.queues]
+
+    async def health(self) -> Health:
+        """Whether the broker is well.
+
+        `client.health().color`
+        """
+        request = Request("GET", "/health")
+        reply = await self._session.transport.ask(request, self._session.timeout)
+        if reply.answer.status not in (200, 503):
+            raise self._session.refused(request, reply)
+        color, _, reason = reply.answer.body.decode("utf-8", "replace").partition(": ")
+        return Health(color, reason)
+
+    async def metrics(self) -> str:
+        """The broker's figures in the text format of Prometheus."""
+        return (await self._session.ask(Request("GET", "/metrics"))).answer.body.decode()
