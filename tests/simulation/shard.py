@@ -20,7 +20,7 @@ from penstock.broker.writer.loop import Loop
 from penstock.broker.writer.port import ClientPort
 from penstock.broker.writer.rounds import Rounds
 from penstock.broker.writer.waiters import Waiter
-from penstock.cluster.routing.own_port import OwnPort
+from penstock.cluster.routing.ports import OwnPort
 from penstock.engine.engine import Engine
 from penstock.engine.history import MemoryHistory, SharedHistory
 from penstock.engine.name_sweep import NameSweep

@@ -19,7 +19,7 @@ from penstock.broker.shard_map import ShardMap, answers_for
 from penstock.broker.writer.loop import Loop
 from penstock.broker.writer.port import Reply
 from penstock.broker.writer.scheduler import AsyncioScheduler
-from penstock.cluster.routing.own_port import OwnPort
+from penstock.cluster.routing.ports import OwnPort
 from penstock.engine.engine import Engine
 from penstock.engine.history import MemoryHistory, SharedHistory
 from penstock.errors import Reason

@@ -28,8 +28,7 @@ from penstock.broker.writer.port import ClientPort
 from penstock.broker.writer.scheduler import AsyncioScheduler
 from penstock.cluster.links.mesh import Mesh, owner_of
 from penstock.cluster.links.wires import UnixWires
-from penstock.cluster.routing.counted_port import CountedPort
-from penstock.cluster.routing.own_port import OwnPort
+from penstock.cluster.routing.ports import CountedPort, OwnPort
 from penstock.cluster.routing.router import Router
 from penstock.cluster.routing.shared_quotas import SharedQuotas
 from penstock.config.config import AuditConfig, Config

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from penstock.broker import recovery
 from penstock.broker.services.channels_elsewhere import ChannelsElsewhere
 from penstock.cluster.links import calls
-from penstock.cluster.routing import merged_events, own_port, pulls, router
+from penstock.cluster.routing import merged_events, ports, pulls, router
 from penstock.cluster.workers.lookout import Lookout
 from penstock.dialects.native import event_log
 from penstock.engine.decide import administer, schedules
@@ -72,7 +72,7 @@ BUGS: Final[dict[str, Bug]] = {
     ),
     "a pull is refused if one of its queues is away": _instead(pulls, "_pulled", _is_any_refused),
     "content is compared with the versions of one shard": _all_of(
-        _instead(recovery, "SharedHistory", _OwnVersions), _instead(own_port, "keys_of", lambda *_: ())
+        _instead(recovery, "SharedHistory", _OwnVersions), _instead(ports, "keys_of", lambda *_: ())
     ),
     "followers wait as long as another shard is busy": _all_of(
         _instead(merged_events.LogReader, "mark", _marks_nothing),

@@ -20,17 +20,16 @@ from penstock.dialects.etzel.conversation import Etzel
 from penstock.dialects.glovebox.protocol import Glovebox
 from penstock.dialects.glovebox.status import Status
 from penstock.dialects.mqs import Mqs
-from penstock.dialects.native.about import About
+from penstock.dialects.native.about import About, Cluster
 from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
-from penstock.dialects.native.cluster import Cluster
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.consumers import Consumers
 from penstock.dialects.native.event_log import EventLog
+from penstock.dialects.native.jobs import Purges
 from penstock.dialects.native.lake import Lake
 from penstock.dialects.native.objects import Objects
 from penstock.dialects.native.publish import Idempotency, Publishing
-from penstock.dialects.native.purge import Purges
 from penstock.dialects.native.queues import Queues
 from penstock.dialects.native.schedules import Schedules
 from penstock.dialects.native.search import Search

@@ -31,8 +31,8 @@ from penstock.cluster.links.relay import Relay
 from penstock.cluster.links.wires import Security, TcpWires
 from penstock.cluster.nodes.cluster_state import state_of_nodes
 from penstock.cluster.nodes.member import Member, share_of
-from penstock.cluster.routing.counted_port import CountedPort
 from penstock.cluster.routing.destinations import ADMINISTRATION
+from penstock.cluster.routing.ports import CountedPort
 from penstock.cluster.routing.questions import Questions
 from penstock.cluster.routing.router import Router
 from penstock.cluster.routing.tokens import TokenFollower, TokenSource

@@ -28,7 +28,7 @@ from penstock.broker.writer.scheduler import AsyncioScheduler
 from penstock.cluster.links.link_state import state_alone
 from penstock.cluster.links.relay import Relay
 from penstock.cluster.routing.destinations import ADMINISTRATION
-from penstock.cluster.routing.own_port import OwnPort
+from penstock.cluster.routing.ports import OwnPort
 from penstock.config.config import Config, LogConfig
 from penstock.dialects.native.event_text import EventWriter
 from penstock.dialects.native.spark.arrow import staged_rows

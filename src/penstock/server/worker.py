@@ -19,8 +19,8 @@ from penstock.cluster.links.mesh import Mesh, owner_of
 from penstock.cluster.links.relay import Relay
 from penstock.cluster.links.stopping import StopStage, StopStages
 from penstock.cluster.links.wires import UnixWires
-from penstock.cluster.routing.counted_port import CountedPort
 from penstock.cluster.routing.destinations import ADMINISTRATION
+from penstock.cluster.routing.ports import CountedPort
 from penstock.cluster.routing.questions import Questions
 from penstock.cluster.routing.router import Router
 from penstock.cluster.routing.shared_quotas import SharedQuotas

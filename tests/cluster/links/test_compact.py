@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.links.compact import compacted
+from penstock.cluster.links.link import compacted
 from penstock.engine.engine import Engine
 from penstock.limits import RUN_MESSAGES_MIN
 from penstock.model.commands import Command, CreateQueue, NewMessage, Publish, PublishRun

@@ -18,7 +18,7 @@ from penstock.broker.writer.loop import Loop
 from penstock.cluster.links.link import Link
 from penstock.cluster.links.remote_port import RemotePort
 from penstock.cluster.routing.followed import Followed, FollowedShard
-from penstock.cluster.routing.own_port import OwnPort
+from penstock.cluster.routing.ports import OwnPort
 from penstock.model.commands import (
     Command,
     CreateQueue,

@@ -6,17 +6,16 @@ import re
 from typing import Any, cast
 
 from penstock.dialects import native
-from penstock.dialects.native.about import About
+from penstock.dialects.native.about import About, Cluster
 from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
-from penstock.dialects.native.cluster import Cluster
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.consumers import Consumers
 from penstock.dialects.native.event_log import EventLog
+from penstock.dialects.native.jobs import Purges
 from penstock.dialects.native.lake import Lake
 from penstock.dialects.native.objects import Objects
 from penstock.dialects.native.publish import Publishing
-from penstock.dialects.native.purge import Purges
 from penstock.dialects.native.queues import Queues
 from penstock.dialects.native.schedules import Schedules
 from penstock.dialects.native.search import Search

@@ -1,7 +1,18 @@
-"""The connection between two workers. Each sends the commands that are for the shards of the other.
+"""The connection between two workers. Each sends the commands and questions that are for the shards of the other.
 
 Everything of one turn leaves in one write. A command counts against the link until it is answered: its answer is the
-permission to send more. Commands that wait for a message are small, and do not count.
+permission to send more. Commands that wait for a message are small, and do not count. Many messages that differ only
+in their bodies cross in a shorter form, and their owner decides the same in either form.
+
+What it guarantees: what is sent arrives in its order, or the link is lost and everything that was under way is
+told so. It never says of a command that it was not carried out: whoever has the shard next is asked (`calls.py`, ADR
+51). No frame is so long that it holds up the others, and what one end has not sent counts in the rooms of both.
+
+Why so: a link is a stream between two processes that may die at any time, so only the log of the shard knows what
+became of a command; the link knows what it has heard.
+
+What would break it: to answer a command as refused because its link was lost; to send an answer before what it has
+seen is durable; an entry that may be long and does not pass in parts.
 """
 
 from __future__ import annotations
@@ -11,6 +22,8 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from penstock.broker.writer.executor import READS
 from penstock.broker.writer.port import Lost, OwnedPort, Pending, Reply, Report, nobody
@@ -45,18 +58,25 @@ from penstock.cluster.links.codec import (
     encode,
     frame,
 )
-from penstock.cluster.links.compact import compacted
 from penstock.cluster.links.parts import Parts, ServedFlow, ServedParts
 from penstock.cluster.links.room_call import RoomCall
 from penstock.cluster.links.served_commands import ServedCommands, place_in
+from penstock.engine.runs import alike
 from penstock.errors import ProtocolError, Reason
-from penstock.limits import LINK_BYTES_MAX, LINK_CLIENTS_MAX, LINK_FRAME_BYTES, LINK_PART_BYTES, LINK_UNSENT_BYTES_MAX
+from penstock.limits import (
+    LINK_BYTES_MAX,
+    LINK_CLIENTS_MAX,
+    LINK_FRAME_BYTES,
+    LINK_PART_BYTES,
+    LINK_UNSENT_BYTES_MAX,
+    RUN_MESSAGES_MIN,
+)
 from penstock.model.access import Access
 from penstock.model.answer_bytes import unpack
-from penstock.model.answers import Refused
+from penstock.model.answers import Receipt, Receipts, Refused
 from penstock.model.client import Cancelable, Client
 from penstock.model.client import Pending as PendingAnswer
-from penstock.model.commands import Command, Publish
+from penstock.model.commands import Command, Publish, PublishRun
 from penstock.model.happening import Happening
 from penstock.model.kinds import ENDS
 from penstock.model.queries import Act, Query
@@ -383,3 +403,22 @@ class Link(asyncio.Protocol):
         if transport.get_write_buffer_size() > LINK_UNSENT_BYTES_MAX:
             logger.debug("link_broken", extra={"reason": "the other process does not read"})
             self.close()
+
+
+def compacted(command: Command, reply: Reply) -> tuple[Command, Reply]:
+    """The command as it is to cross, and what its answer goes to."""
+    if type(command) is not Publish or len(command.messages) < RUN_MESSAGES_MIN or command.fleeting:
+        return command, reply
+    messages = command.messages
+    if not alike(messages):
+        return command, reply
+    template = replace(messages[0], body=b"")
+    run = PublishRun(command.queue, template, [message.body for message in messages], command.create)
+    return run, lambda answer: reply(_spread(answer))
+
+
+def _spread(answer: Any) -> Any:
+    if type(answer) is not Receipts:
+        return answer
+    sequences = range(answer.first, answer.first + answer.count)
+    return [Receipt(answer.queue, sequence, True) for sequence in sequences]

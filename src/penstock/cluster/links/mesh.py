@@ -19,7 +19,7 @@ from penstock.cluster.links.codec import Announce
 from penstock.cluster.links.link import Link
 from penstock.cluster.links.remote_port import RemotePort
 from penstock.cluster.links.wires import Wires
-from penstock.cluster.routing.shard_port import ShardPort
+from penstock.cluster.routing.ports import ShardPort
 from penstock.limits import LINK_RETRY_SECONDS
 
 logger = logging.getLogger(__name__)

@@ -6,9 +6,9 @@
 | /v1/queues/<name> | GET PUT PATCH DELETE | queues |
 | /v1/queues/<name>/messages | GET | consume |
 | /v1/queues/<name>/messages | POST | publish |
-| /v1/queues/<name>/messages | DELETE | purge |
-| /v1/purges | GET | purge |
-| /v1/purges/<job> | GET DELETE | purge |
+| /v1/queues/<name>/messages | DELETE | jobs |
+| /v1/purges | GET | jobs |
+| /v1/purges/<job> | GET DELETE | jobs |
 | /v1/channels | GET | channels |
 | /v1/channels/<name> | GET PUT DELETE | channels |
 | /v1/channels/<name>/messages | GET | consume |
@@ -43,7 +43,7 @@
 | /v1/consumers | GET | consumers |
 | /v1/settings | GET | about |
 | /v1/identity | GET | about |
-| /v1/cluster | GET | cluster |
+| /v1/cluster | GET | about |
 | /v1/stage/<query> | GET | spark.staging |
 | /v1/stage/<query>/<batch> | DELETE | spark.staging |
 | /v1/stage/<query>/<batch>/<part> | POST | spark.staging |

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import to_builtins
+
 from penstock.dialects.native.parameters import number, parameters
 from penstock.dialects.wire import http
 from penstock.limits import INT32_MAX, PAGE_DEFAULT, PAGE_MAX
 from penstock.model.access import EVERY_NAME, SOME_NAME, Need, Verb
+from penstock.model.cluster import ClusterState
 from penstock.model.connections import ConnectionList, ListConnections
 
 _ADMIN: Need = ((Verb.ADMIN,), EVERY_NAME)
@@ -63,3 +66,13 @@ def _document(end: int, found: ConnectionList) -> http.Response:
         "waiting": found.waiting,
     }
     return http.json_response(200, document, b"Cache-Control: no-store\r\n")
+
+
+class Cluster:
+    def __init__(self, look: Callable[[], ClusterState]) -> None:
+        self._look = look
+        self.routes: http.Routes = {(b"v1/cluster", 2): {b"GET": self._get, b"HEAD": self._get}}
+
+    def _get(self, request: http.Request, _: bytes) -> http.Response:
+        parameters(request)
+        return http.json_response(200, to_builtins(self._look()), b"Cache-Control: no-store\r\n")

@@ -5,9 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.dialects.native.parameters import parameters
-from penstock.dialects.wire.http import Asked, Awaited, Request, Response, Routes, error_response, json_response
+from penstock.dialects.wire.http import (
+    Asked,
+    Awaited,
+    Request,
+    Response,
+    Routes,
+    error_response,
+    json_response,
+    not_found,
+    queue_name,
+    segments_of,
+)
 from penstock.errors import Fault
-from penstock.model.jobs import EndJob, FindJob, JobList, JobState, Kind, ListJobs, NoJob
+from penstock.model.jobs import EndJob, FindJob, JobList, JobState, Kind, ListJobs, NoJob, StartPurge
 from penstock.model.queries import Query
 
 
@@ -63,3 +74,15 @@ class JobRoutes:
 def _document(job: JobState) -> dict[str, Any]:
     failed = {"error": job.error, "code": job.code} if job.code else {}
     return {"job": job.job, "state": job.state, **job.progress, **failed}
+
+
+class Purges:
+    def __init__(self, asked: Asked) -> None:
+        self._jobs = JobRoutes("purges", "purges", asked)
+        self.routes: Routes = {(b"v1/queues", 4): {b"DELETE": self._purge}, **self._jobs.routes}
+
+    def _purge(self, request: Request, segment: bytes) -> Response | Awaited:
+        parameters(request)
+        if segment != b"messages":
+            return not_found(request)
+        return self._jobs.start(request, StartPurge(queue_name(segments_of(request.target)[2])))

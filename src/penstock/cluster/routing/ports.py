@@ -1,5 +1,5 @@
-"""A shard of this worker, as other shards know it. What needs the log is answered by services: what others are owed,
-and what happened to messages that they follow."""
+"""A shard, as others know it: one of this process, one of another or one that has moved, and one whose clients are
+connected elsewhere."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from penstock.broker.quotas.meter import meter_of
+from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.quotas.uses import CREATED
+from penstock.broker.quotas.work import paying
 from penstock.broker.services.channels_elsewhere import ChannelsElsewhere
-from penstock.broker.writer.port import Answering, Pending, Reply, ServicePort, through
+from penstock.broker.writer.port import Answering, ClientPort, OwnedPort, Pending, Reply, ServicePort, through
 from penstock.cluster.routing.keyed import KEYED, Key, keys_of
 from penstock.limits import PROMISES_SECONDS_MAX
 from penstock.model.answers import Done, Refused
 from penstock.model.client import Client
+from penstock.model.client import Pending as PendingAnswer
 from penstock.model.commands import Command, DeleteQueue, DescribeObject, PublishOnce, PublishTopics
 from penstock.model.courier_commands import (
     BorrowKeys,
@@ -25,6 +30,7 @@ from penstock.model.courier_commands import (
     Recall,
     ReturnKeys,
 )
+from penstock.model.queries import Query
 from penstock.model.schedules import SetSchedule
 from penstock.model.values import Stage
 
@@ -140,3 +146,44 @@ class OwnPort:
 
 def _changing(reply: Reply, change: Callable[[Any], Any]) -> Reply:
     return lambda answer: reply(change(answer))
+
+
+class ShardPort:
+    """Its methods are those of the port that it leads to, so that a command takes no further step."""
+
+    def __init__(self, target: ClientPort) -> None:
+        self.lead_to(target)
+
+    def lead_to(self, target: ClientPort) -> None:
+        self.submit, self.submit_as, self.refusal = target.submit, target.submit_as, target.refusal
+        self.decide_collected, self.waiting = target.decide_collected, target.waiting
+        self.hindrance, self.ask = target.hindrance, target.ask
+        self.when, self.reach = target.when, target.reach
+        self.watch, self.follow = target.watch, target.follow
+
+
+class CountedPort:
+    """Everything else is that of the port."""
+
+    def __init__(self, port: OwnedPort, quotas: Quotas, exists: Callable[[str], bool]) -> None:
+        self._submit_as, self._ask = port.submit_as, port.ask
+        self._quotas = quotas
+        self._exists = exists
+        self.submit, self.refusal, self.decide_collected = port.submit, port.refusal, port.decide_collected
+        self.when, self.reach, self.watch = port.when, port.reach, port.watch
+        self.follow, self.waiting = port.follow, port.waiting
+        self.origin, self.answer_again, self.hindrance = port.origin, port.answer_again, port.hindrance
+
+    def submit_as(self, client: Client, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
+        names = CREATED[type(command)](command) if type(command) in CREATED else ()
+        created = sum([not self._exists(name) for name in names])
+        meter = meter_of(self._quotas, client.access, client.address) if created else None
+        if meter is not None and (refused := meter.creation_refused(created)):
+            reply(refused)
+            return None
+        return self._submit_as(client, command, reply, stage)
+
+    def ask(self, client: Client, query: Query, reply: Reply) -> PendingAnswer | None:
+        """What is done for the answer is charged to the accounts that the client has here."""
+        with paying(meter_of(self._quotas, client.access, client.address)):
+            return self._ask(client, query, reply)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.dialects.native.cluster import Cluster
+from penstock.dialects.native.about import Cluster
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.model.access import EVERYTHING, Access
