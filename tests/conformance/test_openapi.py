@@ -78,7 +78,8 @@ EXCLUDED_CHECKS = {
     "readClaimed": ["positive_data_acceptance"],
     "finishClaimed": ["positive_data_acceptance", "negative_data_rejection"],
     # A body needs a message in it, a topic the name of a queue, and bytes are counted. Any body is a message.
-    "publishToTopics": ["positive_data_acceptance", "negative_data_rejection"],
+    # With all parameters at once the target is too long, whatever the method.
+    "publishToTopics": ["positive_data_acceptance", "negative_data_rejection", "unsupported_method"],
     # The same, and the queue must be there.
     "publishToQueue": ["positive_data_acceptance", "negative_data_rejection"],
     # A dead-letter queue must exist, and so must an endpoint that may be pushed to.
