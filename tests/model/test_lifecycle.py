@@ -35,7 +35,16 @@ RECEIVER = 3
 FACTS: dict[str, Any] = {"time": NOW, "queue": 1, "sequence": 1, "created": CREATED, "receives": 1, "consumer": 0}
 STORED: dict[str, Any] = {"expires_at": NEVER_NS, "to_queue": 2, "to_sequence": 2, "result": b"done"}
 STORED["reason"] = b"broken"
-STORED |= {"complete": True, "fetched": False, "leased": False, "shard": 3, "target": b"far", "origin": b"near"}
+STORED |= {
+    "ahead": False,
+    "begun": False,
+    "complete": True,
+    "fetched": False,
+    "leased": False,
+    "shard": 3,
+    "target": b"far",
+    "origin": b"near",
+}
 UNTIL = {Kind.FETCHED: NOW + 50, Kind.DELIVERED: NOW + 50, Kind.EXTENDED: NOW + 60}
 MESSAGE_KINDS = [kind for kind in Kind if kind >= Kind.LOGGED and kind.row.about == "message"]
 WITHOUT_A_LETTER = {Kind.EXTENDED, Kind.RESCHEDULED, Kind.CAME_FROM, Kind.COPIED_FROM}

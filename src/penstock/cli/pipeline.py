@@ -26,7 +26,8 @@ from penstock.errors import BrokerError, DataDirectoryError, LakeAddressError, L
 app = typer.Typer(help="Fill a lake of tables with the events of a log, and maintain it.", no_args_is_help=True)
 
 
-def _lake_path(text: str) -> Path:
+def _lake_path(given: str | Path) -> Path:
+    text = str(given)  # The default is a path already.
     if "://" in text:
         raise LakeAddressError(text)
     return Path(text)
