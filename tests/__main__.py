@@ -1,169 +1,116 @@
-"""`python -m tests`: every test there is, as `make test` runs them. With paths: those only.
+"""`python -m tests`: every test there is, in ten parts, as `make test` runs them.
 
-The files are dealt one by one to workers, those that take longest first, so that no worker is left alone at the end.
-More workers run side by side than there are processors, because tests often wait: for brokers, disks and clocks. Not
-very many do: on a machine that is too busy every wait gets longer. Two of them have a Spark session and get the tests
-that need one; when there are no more, two others take their place.
+More of them run side by side than there are processors, because they often wait: for brokers, disks and clocks. Not
+all of them do: on a machine that is too busy every wait gets longer. The longest parts come first, so that none of
+them is left alone at the end.
 
-How long a file takes is in tests/seconds.json, for those that take long. `--remember` writes it anew, from this run:
-measure on a quiet machine. Only the order depends on it.
-
-Progress is one line on a terminal, and a line now and then elsewhere. What a worker printed is shown only if
-something failed. At the end each part says what it has cost.
+Progress is one line on a terminal, and a line now and then elsewhere. What a part printed is shown only if it failed.
+At the end each part says what it has cost. Java is not counted where it outlives the part that started it.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
+import os
 import re
-import selectors
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, NamedTuple
-
-import msgspec
+from typing import IO
 
 from tests.support import spark
-from tests.support.dealt import Report
 
-_PYTEST = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "tests.support.dealt"]
-_SECONDS = Path("tests/seconds.json")
-_OF_SPARK = ("tests/pipeline/", "tests/torture/test_spark.py")
-# Together, because all of them are tried on the same sites: else each file would start all sites for itself.
-_TOGETHER = ("tests/across/",)
-_WORKERS, _WORKERS_OF_SPARK = 4, 2
-_REMEMBERED_SECONDS_MIN = 1.0
-_REFRESH_SECONDS, _LINE_SECONDS, _STOP_SECONDS_MAX = 0.5, 30.0, 60.0
-_NO_TESTS = 5  # The exit code of pytest for a worker that got none.
-
-
-class Deal(NamedTuple):
-    """Files that one worker runs together."""
-
-    paths: tuple[str, ...]
-    seconds: float  # As far as it is known.
-
-    @property
-    def is_of_spark(self) -> bool:
-        return self.paths[0].startswith(_OF_SPARK)
-
-    @property
-    def name(self) -> str:
-        return self.paths[0].removeprefix("tests/") + (" …" if self.paths[1:] else "")
-
-    @property
-    def part(self) -> str:
-        """For the summary: its room."""
-        return parts[1] if len(parts := Path(self.paths[0]).parts) > 2 else "others"
+_PYTEST = [sys.executable, "-m", "pytest", "-v", "--no-header", "-o", "console_output_style=count"]
+_SPARK_FOLDER = "tests/pipeline"
+_LAKE = f"{_SPARK_FOLDER}/lake"
+_SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", "tests/torture/test_spark.py"]
+_WIRE = sorted(str(path) for path in Path("tests/wire").glob("test_*.py"))
+_PROGRAMS = ["tests/cli", "tests/client", "tests/worker"]
+_PAGES = ["tests/across", "tests/console", "tests/test_documentation.py", "tests/test_examples.py"]
+_TORTURE, _CONFORMANCE = "tests/torture", "tests/conformance"
+_BROKERS_SIDE_BY_SIDE = 4
+_SPARK_SIDE_BY_SIDE = 2
+_NO_CACHE = ["-p", "no:cacheprovider"]  # One cache, one writer.
+_REFRESH_SECONDS = 0.5
+_LINE_SECONDS = 30.0
+_OUTCOMES = ("passed", "failed", "skipped", "error")
 
 
-class Cost(NamedTuple):
-    deal: Deal | None  # None: starting, and ending what was shared.
-    seconds: float
-    processor: float
-    outcomes: Counter[str]
+class Part:
+    """Some of the tests, in a process of their own."""
 
+    def __init__(self, name: str, arguments: list[str]) -> None:
+        self.name = name
+        self._command = [*_PYTEST, *arguments]
+        self.processor = 0.0  # Seconds, with those of all processes that it has started and that have ended.
+        self._process: subprocess.Popen[bytes] | None = None
+        self._began = self.seconds = 0.0
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - It lives as long as the part.
 
-class Worker:
-    """Runs what it is dealt, in a process of its own."""
-
-    def __init__(self, name: str, *, has_spark: bool) -> None:
-        self.name, self.has_spark = name, has_spark
-        self.deal: Deal | None = None
-        self.costs: list[Cost] = []
-        self.has_all = False
-        self._last = Report(time.monotonic())
-        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - It lives as long as the worker.
-        self.socket, other = socket.socketpair()
-        with other:
-            self._process = subprocess.Popen(
-                [*_PYTEST, f"--dealt-over={other.fileno()}"],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[other.fileno()],
-            )
-        self._reports = self.socket.makefile("r")
-
-    def hear(self) -> bool:
-        """What its last deal has cost. Returns whether it is still there."""
-        try:
-            line = self._reports.readline()
-        except ConnectionError:
-            line = ""
-        if not line:
-            self._process.wait()
-            if self.deal:  # In the middle of it.
-                self.costs.append(Cost(self.deal, 0.0, 0.0, Counter({"failed": 1})))
-            return False
-        then, self._last = self._last, msgspec.json.decode(line, type=Report)
-        seconds, processor = self._last.time - then.time, self._last.processor - then.processor
-        outcomes = Counter(self._last.outcomes) - Counter(then.outcomes)
-        self.costs.append(Cost(self.deal, seconds, processor, outcomes))
-        self.deal = None
-        return True
-
-    def give(self, deal: Deal | None) -> None:
-        """None: nothing is left."""
-        self.deal, self.has_all = deal, deal is None
-        with contextlib.suppress(ConnectionError):  # It has ended; that is heard next.
-            self.socket.sendall(" ".join(deal.paths if deal else ()).encode() + b"\n")
+    def start(self) -> None:
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT
+        )
 
     def stop(self) -> None:
-        """It ends what it has started."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOP_SECONDS_MAX)
-            self._process.kill()
+        if self._process and self.running:
+            self._process.terminate()
             self._process.wait()
 
     @property
-    def failures(self) -> list[str]:
-        return self._last.failed
+    def waiting(self) -> bool:
+        return self._process is None
+
+    @property
+    def running(self) -> bool:
+        if self._process is None:
+            return False
+        if self._process.returncode is None:
+            self._look_whether_it_has_ended(self._process)
+        return self._process.returncode is None
+
+    def _look_whether_it_has_ended(self, process: subprocess.Popen[bytes]) -> None:
+        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if ended:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.processor = usage.ru_utime + usage.ru_stime
+            self.seconds = time.monotonic() - self._began
 
     @property
     def failed(self) -> bool:
-        return self._process.returncode not in ((0,) if any(cost.deal for cost in self.costs) else (0, _NO_TESTS))
+        return self._process is None or self.running or self._process.returncode != 0
+
+    def progress(self) -> str:
+        done = re.findall(r"\[ *(\d+/\d+)\]", self.output())
+        if self.waiting:
+            return f"{self.name} waits"
+        if not self.running:
+            return f"{self.name} {'FAILED' if self.failed else 'done'}"
+        return f"{self.name} {done[-1] if done else 'starting'}"
+
+    def output(self) -> str:
+        self._output.flush()
+        size = self._output.seek(0, 2)
+        with open(f"/proc/self/fd/{self._output.fileno()}", "rb") as copy:  # noqa: PTH123 - Its own position.
+            return copy.read(size).decode("utf-8", "replace")
 
     def what_failed(self) -> str:
         """From where pytest reports failures, or the end of what there is if it did not come so far."""
-        self._output.seek(0)
-        output = self._output.read().decode("utf-8", "replace")
+        output = self.output()
         report = re.search(r"^=+ (ERRORS|FAILURES) =+$", output, re.MULTILINE)
-        interrupted = f"It ended in {' '.join(self.deal.paths)}\n" if self.deal else ""
-        return interrupted + (output[report.start() :] if report else output[-10_000:])
+        return output[report.start() :] if report else output[-10_000:]
 
+    def counts(self) -> dict[str, int]:
+        last = self.output().rstrip().rpartition("\n")[2]
+        return {name: int(number) for number, name in re.findall(r"(\d+) (passed|failed|skipped|error)", last)}
 
-class Dealer:
-    """Has what is left, what takes longest first."""
-
-    def __init__(self, paths: Iterable[str], seconds: dict[str, float]) -> None:
-        together = defaultdict[str, list[str]](list)
-        for path in paths:
-            together[next((folder for folder in _TOGETHER if path.startswith(folder)), path)].append(path)
-        deals = [Deal(tuple(each), sum(seconds.get(path, 0.0) for path in each)) for each in together.values()]
-        self.left = sorted(deals, key=lambda deal: -deal.seconds)
-        self.total = len(deals)
-
-    def next_for(self, worker: Worker) -> Deal | None:
-        chosen = next((deal for deal in self.left if deal.is_of_spark == worker.has_spark), None)
-        if chosen:
-            self.left.remove(chosen)
-        return chosen
-
-    def has(self, *, of_spark: bool) -> bool:
-        return any(deal.is_of_spark == of_spark for deal in self.left)
+    def summary(self) -> str:
+        last = self.output().rstrip().rpartition("\n")[2].strip("= ")
+        cost = f"{self.processor:.0f} s of the processor in {self.seconds:.0f} s"
+        return f"{self.name}: {last if self.counts() else 'ended before its first test'}; {cost}"
 
 
 class Progress:
@@ -171,153 +118,108 @@ class Progress:
 
     def __init__(self) -> None:
         self._began = self._shown = time.monotonic()
-        self._failures: set[str] = set()
 
-    def show(self, workers: list[Worker], dealer: Dealer) -> None:
+    def show(self, parts: list[Part]) -> None:
         now = time.monotonic()
         minutes, seconds = divmod(int(now - self._began), 60)
-        under_way = [worker.deal.name for worker in workers if worker.deal]
-        done = dealer.total - len(dealer.left) - len(under_way)
-        text = "   ".join([f"{minutes}:{seconds:02d}  {done} of {dealer.total} files", *under_way])
-        self._show_failures([failure for worker in workers for failure in worker.failures])
+        text = f"{minutes}:{seconds:02d}  " + "   ".join(part.progress() for part in parts)
         if sys.stdout.isatty():
             print(f"\r\033[K{text}", end="", flush=True)
         elif now - self._shown >= _LINE_SECONDS:
             self._shown = now
             print(text, flush=True)
 
-    def _show_failures(self, failures: list[str]) -> None:
-        """Each once, as soon as it is known; why is shown at the end."""
-        for failure in failures:
-            if failure not in self._failures:
-                self._failures.add(failure)
-                self.end()
-                print(f"FAILED {failure}", flush=True)
-
     def end(self) -> None:
         if sys.stdout.isatty():
             print("\r\033[K", end="")
 
 
-class Table:
-    """Where all of them sit."""
+class Group:
+    """Parts that are started one after another, so many at a time."""
 
-    def __init__(self, dealer: Dealer) -> None:
-        self.dealer = dealer
-        self.workers: list[Worker] = []
-        self._selector = selectors.DefaultSelector()
-        self._may_have_spark = threading.Event()
+    def __init__(self, side_by_side: int, parts: list[Part]) -> None:
+        self._side_by_side = side_by_side
+        self.parts = parts
+        self.may_start = threading.Event()
 
-    def run(self, workers: int) -> None:
-        """Until all have ended."""
-        progress, spark_workers = Progress(), _WORKERS_OF_SPARK if self.dealer.has(of_spark=True) else 0
-        if spark_workers:
-            threading.Thread(target=self._prepare_spark, daemon=True).start()
-        for _ in range(workers):
-            self._seat(has_spark=False)
-        while spark_workers or self._selector.get_map():
-            if spark_workers and self._may_have_spark.is_set():
-                self._seat(has_spark=True)
-                spark_workers -= 1
-            for key, _ in self._selector.select(_REFRESH_SECONDS):
-                self._serve(key.data)
-            progress.show(self.workers, self.dealer)
-        progress.end()
-
-    def _prepare_spark(self) -> None:
-        try:
-            spark.make_archive()
-        finally:
-            self._may_have_spark.set()
-
-    def _seat(self, *, has_spark: bool) -> None:
-        worker = Worker(f"worker {len(self.workers) + 1}", has_spark=has_spark)
-        self.workers.append(worker)
-        self._selector.register(worker.socket, selectors.EVENT_READ, worker)
-
-    def _serve(self, worker: Worker) -> None:
-        if worker.hear():
-            if not worker.has_all:
-                worker.give(self.dealer.next_for(worker))
-            return
-        self._selector.unregister(worker.socket)
-        if worker.has_spark and self.dealer.has(of_spark=False):
-            self._seat(has_spark=False)
-
-    def clear(self) -> None:
-        for worker in self.workers:
-            worker.stop()
+    def start_more(self) -> None:
+        waiting = [part for part in self.parts if part.waiting]
+        if waiting and self.may_start.is_set() and sum(part.running for part in self.parts) < self._side_by_side:
+            waiting[0].start()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("paths", nargs="*", default=["tests"], metavar="PATH", help="files or folders; absent: all")
-    parser.add_argument("--workers", type=int, default=_WORKERS, metavar="N", help="besides those with Spark")
-    parser.add_argument("--costs", type=int, default=0, metavar="N", help="print the files that cost most")
-    parser.add_argument("--remember", action="store_true", help=f"write {_SECONDS}")
-    options = parser.parse_args()
-    remembered = json.loads(_SECONDS.read_text()) if _SECONDS.exists() else {}
+    brokers, of_spark = (
+        Group(_BROKERS_SIDE_BY_SIDE, _parts_of_brokers()),
+        Group(_SPARK_SIDE_BY_SIDE, _parts_of_spark()),
+    )
+    parts = [*brokers.parts, *of_spark.parts]
     began = time.monotonic()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    table = Table(Dealer(_files(options.paths), remembered))
     try:
-        table.run(options.workers)
+        brokers.may_start.set()
+        threading.Thread(target=_prepare_spark, args=(of_spark.may_start,), daemon=True).start()
+        _run(brokers, of_spark)
     finally:
-        table.clear()
-    if options.remember:
-        _remember(table.workers, remembered)
-    code = _report(table.workers, table.dealer, time.monotonic() - began)
-    _show_costs([cost for worker in table.workers for cost in worker.costs if cost.deal], options.costs)
-    return code
+        for part in parts:
+            part.stop()
+    return _report(parts, time.monotonic() - began)
 
 
-def _files(paths: list[str]) -> list[str]:
-    found = [file for path in map(Path, paths) for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
-    return sorted(map(str, found))
+def _parts_of_brokers() -> list[Part]:
+    half = len(_WIRE) // 2
+    others = [_SPARK_FOLDER, "tests/wire", *_PROGRAMS, *_PAGES, _TORTURE, _CONFORMANCE]
+    return [
+        Part("rooms", ["tests", *_without(others)]),
+        Part("more wire", [*_NO_CACHE, *_WIRE[half:]]),
+        Part("programs", [*_NO_CACHE, *_PROGRAMS]),
+        Part("wire", [*_NO_CACHE, *_WIRE[:half]]),
+        Part("pages", [*_NO_CACHE, *_PAGES]),
+        Part("torture", [*_NO_CACHE, _TORTURE, *_without(_SPARK_PROCESSES)]),
+        Part("conformance", [*_NO_CACHE, _CONFORMANCE]),
+    ]
 
 
-def _remember(workers: list[Worker], before: dict[str, float]) -> None:
-    """Files that ran together have equal shares."""
-    for deal, seconds, _, _ in (cost for worker in workers for cost in worker.costs):
-        if deal:
-            before |= dict.fromkeys(deal.paths, round(seconds / len(deal.paths), 1))
-    long = [path for path in sorted(before) if before[path] >= _REMEMBERED_SECONDS_MIN and Path(path).exists()]
-    _SECONDS.write_text(json.dumps({path: before[path] for path in long}, indent=0) + "\n")
+def _parts_of_spark() -> list[Part]:
+    return [
+        Part("lake", [*_NO_CACHE, _LAKE]),
+        Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *_without([_LAKE, *_SPARK_PROCESSES])]),
+        Part("spark processes", [*_NO_CACHE, *_SPARK_PROCESSES]),
+    ]
 
 
-def _report(workers: list[Worker], dealer: Dealer, seconds: float) -> int:
-    failed = [worker for worker in workers if worker.failed]
-    for worker in failed:
-        print(f"\n{worker.name} failed:\n{worker.what_failed()}")
-    for deal in dealer.left:
-        print(f"not run: {' '.join(deal.paths)}")
-    costs = [cost for worker in workers for cost in worker.costs]
-    parts = defaultdict[str, list[Cost]](list)
-    for cost in costs:
-        parts[cost.deal.part if cost.deal else "starting and ending"].append(cost)
-    for name, those in sorted(parts.items(), key=lambda part: -_processor(part[1])):
-        counted = f"{_counted(those)}; " if any(cost.deal for cost in those) else ""
-        print(f"{name}: {counted}{_processor(those):.0f} s of the processor")
-    print(f"all parts: {_processor(costs):.0f} s of the processor in {seconds:.0f} s")
-    print(_counted(costs, "passed", "failed", "skipped"))
-    return 1 if failed or dealer.left else 0
+def _without(paths: list[str]) -> list[str]:
+    return [f"--ignore={path}" for path in paths]
 
 
-def _show_costs(costs: list[Cost], count: int) -> None:
-    for cost in sorted(costs, key=lambda cost: -cost.processor)[:count]:
-        name = cost.deal.name if cost.deal else ""
-        print(f"{cost.processor:6.1f} s of the processor in {cost.seconds:6.1f} s  {name}")
+def _prepare_spark(is_ready: threading.Event) -> None:
+    try:
+        spark.make_archive()
+    finally:
+        is_ready.set()
 
 
-def _processor(costs: list[Cost]) -> float:
-    return sum(cost.processor for cost in costs)
+def _run(*groups: Group) -> None:
+    """Until all parts have ended."""
+    progress, parts = Progress(), [part for group in groups for part in group.parts]
+    while any(part.waiting or part.running for part in parts):
+        for group in groups:
+            group.start_more()
+        progress.show(parts)
+        time.sleep(_REFRESH_SECONDS)
+    progress.end()
 
 
-def _counted(costs: list[Cost], *always: str) -> str:
-    """`always`: also if there are none."""
-    outcomes = sum((cost.outcomes for cost in costs), Counter[str]())
-    named = [name for name in ("passed", "failed", "skipped") if outcomes[name] or name in always]
-    return ", ".join(f"{outcomes[name]} {name}" for name in named)
+def _report(parts: list[Part], seconds: float) -> int:
+    failed = [part for part in parts if part.failed]
+    for part in failed:
+        print(f"\n{part.name} failed:\n{part.what_failed()}")
+    for part in parts:
+        print(part.summary())
+    processor = sum(part.processor for part in parts)
+    print(f"all parts: {processor:.0f} s of the processor in {seconds:.0f} s")
+    counts = {name: sum(part.counts().get(name, 0) for part in parts) for name in _OUTCOMES}
+    print(f"{counts['passed']} passed, {counts['failed'] + counts['error']} failed, {counts['skipped']} skipped")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
