@@ -56,8 +56,9 @@ def with_live(used: Config, found: Config) -> Config:
 
 def _take_live(config: Config, found: Config) -> None:
     """In place, because everybody has the same settings, and reads them when they are needed."""
+    changed = with_live(config, found)
     for name in ("auth", "logging", "quota", "tls"):
-        force_setattr(config, name, getattr(with_live(config, found), name))
+        force_setattr(config, name, getattr(changed, name))
     live = {key: source for key, source in found.sources.items() if key.startswith(_LIVE)}
     kept = {key: source for key, source in config.sources.items() if not key.startswith(_LIVE)}
     force_setattr(config, "sources", kept | live)

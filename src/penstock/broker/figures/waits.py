@@ -19,17 +19,7 @@ from penstock.model.kinds import Kind
 from penstock.model.metrics import Durations
 from penstock.model.values import Nanos
 
-# Durations, counted by their length, and how long commands of each dialect take.
-
-
 BOUNDS_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-
-
-# One queue while somebody looks closely at it: how long its messages waited until they were taken. That is about
-# the last minute, or the time since somebody looks, and is bounded. Nothing is counted for queues that nobody looks
-# at.
-
-
 WINDOW_SECONDS = 60
 
 
@@ -109,7 +99,10 @@ class Latencies:
         return reply_and_record
 
 
-WINDOW_SECONDS = 60
+# One queue while somebody looks closely at it: how long its messages waited until they were taken. That is about
+# the last minute, or the time since somebody looks, and is bounded. Nothing is counted for queues that nobody looks
+# at.
+
 WAITS_MAX = 4096
 """The newest waits are kept. A queue that delivers more in a minute shows a shorter time."""
 SHOWN_MAX = 50

@@ -172,9 +172,6 @@ def of_kind(kinds: Mapping[Kind, Jobs]) -> Answers:
     }
 
 
-logger = logging.getLogger(__name__)
-
-
 # Purges: delete all messages of a queue, slice by slice. A purge deletes the messages that are in the queue when it
 # begins. Each slice is durable before the next one is decided, and clients are served in between.
 
@@ -222,8 +219,6 @@ class _Purge:
         if self._deleted:
             logger.info("purged", extra={"queue": self.queue, "deleted": self._deleted, "state": state})
 
-
-logger = logging.getLogger(__name__)
 
 # Redrives: move messages from a queue back to where they came from, some at a time. A redrive moves the messages
 # that are in the queue when it begins: one that fails again and returns is not moved twice.
