@@ -5,22 +5,13 @@ import { preview } from "./body.js";
 import { dictionary } from "./dictionary.js";
 import { h, show } from "./dom.js";
 import { plural, seconds, time } from "./format.js";
+import { ENDS } from "./letters.js";
 import { badge, button, messageLink, queueLink, table } from "./parts.js";
 
 const PAGE = 50;
 const FIRST_SECONDS = 60; // The part of the log that is looked at first, before its end.
 const PART_MS = 2000; // A part of the log takes about so long.
 const SHORTEST_SECONDS = 0.001;
-const ENDS = dictionary({
-  X: "completed",
-  K: "handed over",
-  E: "failed",
-  I: "invalid",
-  N: "not interested",
-  Z: "expired",
-  D: "deleted",
-  U: "unchanged",
-});
 const TONES = dictionary({ E: "bad", I: "bad", D: "bad", Z: "soon", N: "soon" });
 
 /** @typedef {{since: string, until: string, signal: AbortSignal}} Part */

@@ -20,7 +20,7 @@ export const EVENTS = dictionary({
   B: "Damaged on the disk",
 });
 /** How a message ends. */
-const ENDS = dictionary({
+export const ENDS = dictionary({
   X: "completed",
   K: "handed over",
   E: "failed",
